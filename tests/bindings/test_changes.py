@@ -100,7 +100,7 @@ def test_entities_that_come_and_go(broker_with, connect, entity):
     device = connect(to=running)
     device.subscribe("out", qos=1)
     assert device.publish("in", b"", 1).reason == 0x83
-    assert told(running, "list").count("carries nothing: there is no queue") == 2
+    assert told(running, "list").count("forwards nothing: there is no queue") == 2
     admin = f"127.0.0.1:{running.admin_port}"
     for payload in (b"1", b"2"):
         for name in ("late", "outgoing"):
@@ -110,7 +110,7 @@ def test_entities_that_come_and_go(broker_with, connect, entity):
             assert complete_all(worker, 1) == [payload.decode()]
         entity(running, "outgoing").send(payload.decode())
         assert device.receive(payload)
-        assert "carries nothing" not in told(running, "list")
+        assert "forwards nothing" not in told(running, "list")
         for name in ("late", "outgoing"):
             assert barid("queue", "delete", name, "--yes", "--admin", admin).returncode == 0
     assert device.publish("in", b"", 1).reason == 0x83

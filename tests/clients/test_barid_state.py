@@ -183,10 +183,10 @@ def test_fencing_tokens(state, unique):
     newer = state("set", lock, "me").stdout.decode().strip()
     state("set", key, "1", "--fencing", newer)
     for arguments, expected in (
-        (("set", key, "2"), "say with --fencing which version of the lock you hold"),
+        (("set", key, "2"), "give the version of the lock that you hold with --fencing"),
         (("del", key), "a fencing token is required"),
         (("vdel", key, "1"), "a fencing token is required"),
-        (("set", key, "2", "--fencing", older), "was taken by another since"),
+        (("set", key, "2", "--fencing", older), "another client has taken the lock since"),
         (("del", key, "--fencing", older), "is a lower version"),
         (("set", lock, "2", "--fencing", "999999999999999:0:x"), "too far in the future"),
     ):
@@ -330,7 +330,7 @@ def test_a_watcher_survives_its_connection(state, watch, broker, link, unique):
     assert watcher.stdout.readline() == f"{key} SET after\n"
     watcher.send_signal(signal.SIGINT)
     _, err = ended(watcher)
-    assert "connecting again in 500 ms; changes meanwhile are not told" in err
+    assert "connecting again in 500 ms; changes made meanwhile are not reported" in err
 
 
 def test_a_watcher_that_is_not_to_connect_again(watch, link, unique):
@@ -416,7 +416,7 @@ def test_a_lock_that_is_taken_away(state, start, unique, tmp_path):
     state("del", name)
     state("set", name, "another")
     out, err = ended(losing, status=4)
-    assert f"the lock `{name}` is lost: its key was deleted, or the lease was over; ending the command" in err
+    assert f"the lock `{name}` is lost: its key was deleted, or the lease expired; ending the command" in err
     assert journal.read_text() == "ending\n"
     assert state("get", name).stdout == b"another"
     state("del", name)

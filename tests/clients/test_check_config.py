@@ -23,8 +23,8 @@ MISTAKES = {
     "never logs in": ('[[users]]\nname = "a b/x"\npassword = "HASH"\n', 2, "cannot contain ' '", "{tenant}/{client}"),
     "too long to log in": (f'[[users]]\nname = "{"t" * 65}/x"\npassword = "HASH"\n', 2, "64 bytes", "{tenant}/{client}"),
     "tenant": ('["tenants"."a b".limits]\nmax_qos = 1\n', 1, "cannot contain ' '", "{tenant}/{client}"),
-    "client identifiers": ("[limits]\nmax_client_id_bytes = 1\n", 2, "the least is 23", "23 bytes"),
-    "key": ('[[keys]]\nname = "a%b"\nkey = "s"\nrights = ["Send"]\n', 2, "cannot be the name of a key", "without %"),
+    "client identifiers": ("[limits]\nmax_client_id_bytes = 1\n", 2, "the minimum is 23", "23 bytes"),
+    "key": ('[[keys]]\nname = "a%b"\nkey = "s"\nrights = ["Send"]\n', 2, "not a valid name of a key", "without %"),
     "binding": ('[[bindings]]\nname = "b"\nfilter = "a"\nqueue = "no such"\n', 4, '"no such" is not the name of a queue', "entities.md"),
     "rule": ('[[users]]\nname = "a"\npassword = "HASH"\npublish = ["a/#/b"]\n', 4, "not a topic filter", "devices/%c/#"),
 }

@@ -156,7 +156,7 @@ def test_a_reload_raises_a_limit_and_declares_up_to_it():
     running = Broker('[limits]\nmax_entities = 1\n[[queues]]\nname = "a"\n')
     try:
         said = running.reload(f"[limits]\nmax_entities = 2\n{queues}")
-        assert "not all as configured" not in said, said
+        assert "could be applied as configured" not in said, said
         api = Api(running)
         assert names(api.get("/queues")["queues"]) == ["a", "d"]
         assert names(Api(running, "new").get("/queues")["queues"]) == ["b", "c"]
@@ -439,7 +439,7 @@ def test_many_entities_do_not_make_many_series(unique):
 def test_queues_by_hand(tool, unique):
     name = f"hand/{unique()}"
     made = tool("queue", "create", name, "--requires-session", "--lock-duration", "90s", "--max-delivery-count", "3")
-    assert made.returncode == 0 and f"made the queue {name}" in made.stdout and "PT1M30S" in made.stdout, made.stderr
+    assert made.returncode == 0 and f"created the queue {name}" in made.stdout and "PT1M30S" in made.stdout, made.stderr
     again = tool("queue", "create", name)
     assert again.returncode == 1 and "exists already" in again.stderr and f"barid queue update {name}" in again.stderr
     shown = tool("queue", "show", name).stdout

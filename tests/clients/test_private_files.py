@@ -63,7 +63,7 @@ def test_a_data_directory_that_was_open_is_taken_away_from_others(running, tmp_p
     assert is_private(data), modes(data)
     assert elsewhere.stat().st_mode & 0o777 == 0o644, "what a link leads to is somebody else's"
     # The log is written by a thread of its own.
-    until(lambda: "had mode 755" in running.stderr and "its owner's alone now" in running.stderr)
+    until(lambda: "had mode 755" in running.stderr and "restricted it to its owner" in running.stderr)
     before = len(running.stderr)
     running.restart()
     assert "had mode" not in running.stderr[before:]

@@ -167,6 +167,6 @@ def test_requests_that_name_a_million_messages(broker):
     with Bystander(broker) as bystander:
         for operation, body in requests.items():
             status, _, answer = node.request(operation, body, seconds=30)
-            assert status == 400 and "ask in parts" in answer.application["statusDescription"], answer.application
+            assert status == 400 and "split the request" in answer.application["statusDescription"], answer.application
     bystander.assert_served()
     session.connection.close()

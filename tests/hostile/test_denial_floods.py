@@ -52,7 +52,7 @@ class Attack:
 
     def told(self) -> int:
         """How many denials the log tells of: those with a line of their own, and those in summaries."""
-        summaries = [re.search(r"denied besides.* denials=(\d+)", line) for line in self.lines()]
+        summaries = [re.search(r"denied more actions.* denials=(\d+)", line) for line in self.lines()]
         return sum(int(found[1]) if found else 1 for found in summaries)
 
     def counted(self, action: str) -> float:

@@ -94,7 +94,7 @@ def test_what_is_durable_is_committed(limited, connect, engine, messages):
     bystander.assert_served()
     # Once in ten seconds.
     most = 1 + max(3, (time.monotonic() - started) // 10)
-    told = broker.stderr.count("connections were closed at once")
+    told = broker.stderr.count("closed connections at once")
     assert 1 <= told <= most, f"told {told} times"
     until(lambda: is_admitted(broker), 15)
 

@@ -108,3 +108,26 @@ def asked_for(crate: str, pattern: str) -> list[str]:
             if re.search(pattern, line.split("//")[0]):
                 found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
     return found
+
+
+def used_outside(crate: str) -> set[str]:
+    """The modules of a crate that code outside it names: `crate::module` or `crate::{module, …}`."""
+    ident = crate.replace("-", "_")
+    inside = ROOT / "crates" / crate.removeprefix("barid-") / "src"
+    found = set()
+    for path in ROOT.glob("**/*.rs"):
+        if "target" in path.parts or path.is_relative_to(inside):
+            continue
+        text = path.read_text()
+        found |= set(re.findall(rf"\b{ident}::(\w+)", text))
+        for tree in re.findall(rf"\b{ident}::\{{([^;]*?)\}};", text):
+            found |= set(re.findall(r"\w+", tree))
+    return found
+
+
+@pytest.mark.parametrize("crate", ["barid-engine", "barid-core", "barid-store", "barid-amqp", "mqtt-proto", "statestore-proto"])
+def test_public_modules_are_used_outside(crate):
+    source = (ROOT / "crates" / crate.removeprefix("barid-") / "src/lib.rs").read_text()
+    public = set(re.findall(r"^pub mod (\w+);", source, re.MULTILINE))
+    unused = public - used_outside(crate)
+    assert not unused, f"make these modules of {crate} private: {sorted(unused)}"

@@ -240,4 +240,4 @@ def test_paths_of_the_admin_api(running):
     assert not missing
     for path in (path for path in told if path[0] == "/" and path not in ("/v1", "/v1/backup")):
         status, body = running.http(re.sub(r"\{\w+\}", "nothing", path.replace("{tenant}", "default")))
-        assert status != 404 or "GET / lists what there is" not in body, f"{path}: {body}"
+        assert status != 404 or "GET / lists all paths" not in body, f"{path}: {body}"

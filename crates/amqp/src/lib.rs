@@ -70,7 +70,7 @@
 //! Every [`Failure`] is the peer's fault. A command on a link or delivery that is gone does nothing
 //! and reports that: peers end things at any time, and nothing may be written on what has ended.
 
-pub mod connection;
+mod connection;
 pub mod frame;
 pub mod message;
 

@@ -24,9 +24,10 @@ const SUFFIX: &str = ".backup";
 /// Back up a running broker
 #[derive(clap::Args)]
 #[command(after_help = "\
-Writes DIR/barid-20261121T120000Z.backup, named by the time in UTC, with all that is durable: sessions,
-what waits for them, retained messages. The broker goes on; the backup is as of the moment of its
-beginning. The file has its name only when it is whole and on disk. Only its owner can read it (mode 600).
+Writes DIR/barid-20261121T120000Z.backup, named after the current time in UTC. It holds all durable data,
+such as sessions, the messages that wait for them, and retained messages, as of the moment when the backup
+started. The broker keeps serving. The file gets this name once it is complete and on disk. Only its owner
+can read it (mode 600).
 
 Examples:
   barid backup /var/backups/barid
@@ -45,7 +46,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let file = args.directory.join(format!("{PREFIX}{}{SUFFIX}", Timestamp::now().compact()));
     if file.exists() {
-        bail!("{} exists already: wait a second", file.display());
+        bail!("{} exists already: try again in a second", file.display());
     }
     let mut stream = args.admin.connect().stream("/v1/backup")?;
     private::create_dir_all(&args.directory)
@@ -131,7 +132,7 @@ pub fn newest(path: &Path) -> anyhow::Result<PathBuf> {
             newest = newest.max(Some(name));
         }
     }
-    let newest =
-        newest.with_context(|| format!("there is no {PREFIX}…{SUFFIX} in {}", path.display()))?;
+    let newest = newest
+        .with_context(|| format!("there is no backup ({PREFIX}…{SUFFIX}) in {}", path.display()))?;
     Ok(path.join(newest))
 }

@@ -21,9 +21,9 @@ Examples:
   barid binding list
   barid binding delete telemetry
 
-Templates are made of text and, for --session: {1}, {2} … (levels of the topic), {topic}, {client},
-{property:NAME}; for --publish: {session}, {subject}, {property:NAME}. Bindings can also be configured, as
-[[bindings]].")]
+A template is text with placeholders. For --session they are {1}, {2} … (levels of the topic), {topic},
+{client} and {property:NAME}; for --publish they are {session}, {subject} and {property:NAME}. Bindings can
+also be declared in the configuration, as [[bindings]].")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -53,8 +53,8 @@ struct One {
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-PASSED counts messages that were handed on, REFUSED those that could not be, since the start or since the
-binding was changed.")]
+PASSED counts messages that were forwarded, REFUSED messages that could not be forwarded, since the start
+of the broker or the last change of the binding.")]
 struct List {
     #[command(flatten)]
     paging: Paging,
@@ -157,11 +157,11 @@ impl One {
         if let Some(problem) = &binding.problem {
             let advice = match binding.entity() {
                 Some((kind, name)) if problem.starts_with("there is no") => {
-                    format!(": `barid {kind} create {}` makes it", printable(name))
+                    format!("; `barid {kind} create {}` creates it", printable(name))
                 }
                 _ => String::new(),
             };
-            eprintln!("barid: warning: the binding carries nothing yet, as {problem}{advice}");
+            eprintln!("barid: warning: the binding forwards nothing yet: {problem}{advice}");
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -208,7 +208,7 @@ fn list(List { paging, of }: &List) -> anyhow::Result<ExitCode> {
     let mut text = if table.is_empty() { "no bindings\n".into() } else { table.to_string() };
     for binding in &bindings {
         if let Some(problem) = &binding.problem {
-            text += &format!("{} carries nothing: {problem}\n", printable(&binding.name));
+            text += &format!("{} forwards nothing: {problem}\n", printable(&binding.name));
         }
     }
     if next.is_some() {
@@ -227,7 +227,7 @@ fn set(set: &Set) -> anyhow::Result<ExitCode> {
     match admin.create(&path, &body) {
         Err(error) if error.is::<Present>() => {
             let binding = printable(&set.one.binding);
-            bail!("the binding {binding} exists already\n  hint: without --new it is made anew")
+            bail!("the binding {binding} exists already\n  hint: omit --new to replace it")
         }
         made => set.one.told_in_force(&admin, made?, "set "),
     }

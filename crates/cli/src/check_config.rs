@@ -12,9 +12,9 @@ use crate::output::print;
 /// Check a configuration file
 #[derive(clap::Args)]
 #[command(after_help = "\
-The file is checked as `barid serve --config FILE` would read it, without the environment.
+Checks the file as `barid serve --config FILE` reads it, but without environment variables.
 
-Exit status: 0 the file is good, 1 it is not.")]
+Exit status: 0 the file is valid, 1 it is not.")]
 pub struct Args {
     /// Configuration file
     file: PathBuf,

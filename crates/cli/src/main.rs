@@ -60,7 +60,7 @@ Examples:
   barid why --client kitchen                where its messages went
   barid bench pairs -n 50 --rate 10000      measure a broker
 
-Each command tells more with --help.";
+For details of a command use its --help.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -84,7 +84,7 @@ enum Command {
     Binding(binding::Args),
     /// Measure a broker
     Bench(bench::Args),
-    /// See and end the sessions of a running broker
+    /// List and end the sessions of a running broker
     Session(session::Args),
     /// Find out why a client did not get a message
     Why(why::Args),

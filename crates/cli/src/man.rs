@@ -14,7 +14,7 @@ use crate::plural::count;
 /// Write the manual pages, one for each command
 #[derive(clap::Args)]
 #[command(after_help = "\
-Writes barid.1, barid-pub.1, barid-queue-create.1 and so on. Pages that are there are replaced.
+Writes barid.1, barid-pub.1, barid-queue-create.1 and so on. Existing pages are replaced.
 
 Examples:
   barid man /usr/local/share/man/man1

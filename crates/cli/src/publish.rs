@@ -26,7 +26,7 @@ Examples:
   barid pub -L mqtts://user:password@broker.example/status -m up --cafile ca.pem
   barid pub -t jobs -m run -q 1 -D publish response-topic done -D publish user-property id 7
 
-Exit status: 0 all is published, and for QoS 1 and 2 acknowledged; 1 an error; 2 wrong usage;
+Exit status: 0 all is published and, with QoS 1 and 2, acknowledged; 1 an error; 2 wrong usage;
 3 the broker refused; 27 the broker did not answer in time."
 )]
 #[command(group = ArgGroup::new("source").required(true))]
@@ -40,7 +40,7 @@ pub struct Args {
     /// Send the content of a file as one message
     #[arg(short, long, value_name = "FILE", group = "source")]
     file: Option<PathBuf>,
-    /// Send a message without payload; with -r it removes the retained one
+    /// Send a message without payload; with -r it removes the retained message
     #[arg(short, long, group = "source")]
     null_message: bool,
     /// Send all of standard input as one message
@@ -78,9 +78,9 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let target = args.connect.target()?;
     let name = args.topic.as_ref().or(target.topic.as_ref());
-    let name = name.context("the URL has no topic; say which with -t")?;
+    let name = name.context("the URL has no topic; name one with -t")?;
     if target.properties.publish.as_properties().topic_alias().is_some() {
-        bail!("-D publish topic-alias: barid pub chooses no aliases");
+        bail!("-D publish topic-alias: barid pub does not use topic aliases");
     }
     topic::validate_name(name).with_context(|| format!("-t {name}"))?;
     let delay = args.repeat_delay;

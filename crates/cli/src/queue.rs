@@ -16,15 +16,15 @@ use crate::entity::{
 #[command(after_help = "\
 Examples:
   barid queue create orders --requires-session --lock-duration 30s
-  barid queue list                                what lies in each
+  barid queue list                                with the number of messages in each
   barid queue peek orders --session customer-7    look at messages without taking them
-  barid queue peek orders --dead-letter           and at dead letters, with their reasons
+  barid queue peek orders --dead-letter           look at dead letters, with their reasons
   barid queue sessions orders                     how many messages each has, and its lock
   barid queue update orders --max-delivery-count 5
   barid queue delete orders --yes
 
-Properties have the names of Service Bus. What is made here is kept; it can also be declared, in the
-configuration or with `barid serve --entities FILE`.")]
+Properties have the names of Service Bus. A queue created here survives a restart of the broker. Queues
+can also be declared, in the configuration or with `barid serve --entities FILE`.")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -62,8 +62,8 @@ struct One {
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-DEAD counts dead letters, SESSIONS those with a message or a state, OLDEST is how long the first message
-has waited.
+DEAD counts dead letters, SESSIONS counts sessions with a message or a state, OLDEST is how long the first
+message has waited.
 
 Examples:
   barid queue list --tenant acme

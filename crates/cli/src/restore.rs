@@ -70,7 +70,7 @@ fn refused(args: &Args, error: &StoreError) -> anyhow::Error {
         StoreError::Unusable(_) => anyhow!("{error}"),
         _ if !args.data_dir.exists() => anyhow!("{error}"),
         _ => anyhow!(
-            "{error}\n  hint: {} is not whole; remove it before trying again",
+            "{error}\n  hint: {} is incomplete; remove it before trying again",
             args.data_dir.display()
         ),
     }

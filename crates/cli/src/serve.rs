@@ -32,13 +32,13 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 /// Run the broker
 #[derive(clap::Args)]
 #[command(after_help = "\
-A flag stands over its environment variable, that over the file, and that over the default.
+A flag overrides its environment variable, which overrides the file, which overrides the default.
 
 Signals:
-  SIGTERM, SIGINT  tell the clients, close and exit; a second one exits at once
+  SIGTERM, SIGINT  notify clients, close and exit; a second signal exits at once
   SIGHUP           read the file again: log level, limits, tenants, users, keys, queues, topics,
-                   bindings, certificates and the strategy of shared subscriptions take effect, other
-                   changes are named
+                   bindings, certificates and the strategy of shared subscriptions take effect; the log
+                   names other changes
 
 Examples:
   barid serve
@@ -46,7 +46,7 @@ Examples:
   barid serve --entities Config.json        queues and topics for clients of Service Bus
   barid serve --mqtt 127.0.0.1:2883 --ws off --log debug
 
-Listening on other addresses than loopback needs [[users]] in the file, see `barid passwd --help`,
+Listening on addresses other than loopback needs [[users]] in the file, see `barid passwd --help`,
 and for AMQP [[keys]].")]
 pub struct Args {
     /// Configuration file (TOML)
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if open_files.is_some_and(|limit| limit < 4_096) {
         warn!(
             limit = open_files,
-            "few open files are allowed, so few clients can connect: see `ulimit -n`"
+            "the limit on open files is low, so only few clients can connect: see `ulimit -n`"
         );
     }
 
@@ -182,12 +182,15 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
         .for_each(|warning| warn!("{warning}"));
     let report = broker.reload(&settings);
     if report.applied.is_empty() {
-        info!("reloaded: nothing new that can change while running");
+        info!("reloaded: no change that can take effect while running");
     } else {
         info!("reloaded: {}", report.applied.join(", "));
     }
     if !report.needs_restart.is_empty() {
-        warn!("changed, but in force only after a restart: {}", report.needs_restart.join(", "));
+        warn!(
+            "changed, but takes effect only after a restart: {}",
+            report.needs_restart.join(", ")
+        );
     }
 }
 

@@ -12,14 +12,14 @@ use crate::output::print;
 /// List, close and open the shards of a running broker
 #[derive(clap::Args)]
 #[command(after_help = "\
-The data directory has so many shards as it was made with (storage.shards). Each session, retained
-message, key of the state store, queue and topic belongs to one. A shard can be closed, and opened
-again, while the others serve.
+The number of shards is set when the data directory is created (storage.shards). Each session, retained
+message, key of the state store, queue and topic belongs to one shard. A shard can be closed, and opened
+again, while the others keep serving.
 
 Examples:
   barid shard list
-  barid shard close 3                       write all that it has, and let nobody use it
-  barid shard open 3                        read it, and go on")]
+  barid shard close 3                       write its contents to disk, and refuse all use of it
+  barid shard open 3                        read it, and serve again")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -51,7 +51,7 @@ Until the shard is opened again, by `barid shard open` or by the next start of t
   - Receivers of its queues and subscriptions are detached (amqp:link:detach-forced), and what is sent to
     them is rejected (com.microsoft:server-busy). Bindings to MQTT wait.
   - Requests about its keys of the state store are refused. Keys that are not stored are lost.
-  - Retained messages can be read, and not be changed.
+  - Retained messages can be read, but not changed.
 
 Examples:
   barid shard close 3
@@ -59,8 +59,8 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-STATE is open, closing, closed or opening; or failing, when the disk takes nothing. PENDING is what waits
-for its commit.
+STATE is open, closing, closed or opening; or failing, if writing to disk fails. PENDING is the amount of
+data that waits for its commit.
 
 Examples:
   barid shard list

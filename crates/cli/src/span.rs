@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 /// Reads a span of time greater than zero.
 pub fn parse_some(text: &str) -> Result<Duration, String> {
     match parse(text)? {
-        Duration::ZERO => Err("the time must be more than nothing".into()),
+        Duration::ZERO => Err("the time must be greater than 0".into()),
         span => Ok(span),
     }
 }
@@ -39,7 +39,7 @@ pub fn parse_some(text: &str) -> Result<Duration, String> {
 pub fn parse_milliseconds(text: &str) -> Result<NonZeroU64, String> {
     let milliseconds = parse_some(text)?.as_millis();
     let milliseconds = u64::try_from(milliseconds).map_err(|_| "the time is too long")?;
-    NonZeroU64::new(milliseconds).ok_or_else(|| "the time is at least 1ms".into())
+    NonZeroU64::new(milliseconds).ok_or_else(|| "the time must be at least 1ms".into())
 }
 
 /// Reads a span of time in whole seconds, of `most` at the most.
@@ -47,9 +47,9 @@ pub fn parse_seconds(text: &str, most: u32) -> Result<u32, String> {
     let span = parse(text)?;
     let seconds = u32::try_from(span.as_secs()).ok().filter(|seconds| *seconds <= most);
     if span.subsec_nanos() > 0 {
-        return Err("the time has whole seconds".into());
+        return Err("the time must be in whole seconds".into());
     }
-    seconds.ok_or_else(|| format!("the time is {most} seconds at most"))
+    seconds.ok_or_else(|| format!("the time must be {most} seconds at most"))
 }
 
 /// Returns a decimal number times `scale`; `None` if it is not a number, or too large.
@@ -107,7 +107,7 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        assert!(parse_some("0s").unwrap_err().contains("more than nothing"));
+        assert!(parse_some("0s").unwrap_err().contains("greater than 0"));
         assert!(parse_milliseconds("0.0001").unwrap_err().contains("at least 1ms"));
         assert!(parse_seconds("61", 60).unwrap_err().contains("60 seconds at most"));
         assert!(parse_seconds("1500ms", 60).unwrap_err().contains("whole seconds"));

@@ -52,12 +52,12 @@ impl Permissions {
     }
 
     /// Whether the client may subscribe: one rule must allow all that `filter` matches.
-    pub fn may_subscribe(&self, filter: &str) -> bool {
+    pub(crate) fn may_subscribe(&self, filter: &str) -> bool {
         self.subscribe.iter().any(|rule| covers(rule, filter))
     }
 
     /// Whether a command to the state store with this verb may touch `key`.
-    pub fn may_touch(&self, verb: Verb, key: &[u8]) -> bool {
+    pub(crate) fn may_touch(&self, verb: Verb, key: &[u8]) -> bool {
         self.state.as_ref().is_none_or(|rules| rules.allow(verb, key))
     }
 }

@@ -81,12 +81,12 @@ impl Account {
     }
 
     /// The number of the tenant in records to be stored.
-    pub fn stored_number(&self) -> TenantNumber {
+    pub(crate) fn stored_number(&self) -> TenantNumber {
         TenantNumber(u32::try_from(self.number).expect("numbers are given one after another"))
     }
 
     /// Returns the shard and the new session number under which a new session of a client is stored.
-    pub fn new_durable(&self, client_id: &str) -> Durable {
+    pub(crate) fn new_durable(&self, client_id: &str) -> Durable {
         let shard = self.shards.of(&self.name, client_id);
         let number = shard.change().new_session_number();
         Durable { shard, tenant: self.stored_number(), number }
@@ -113,7 +113,7 @@ impl Account {
     }
 
     /// The limits of a session's queue, with the room that the tenant has left.
-    pub fn queue_limits(&self) -> QueueLimits {
+    pub(crate) fn queue_limits(&self) -> QueueLimits {
         let settings = self.settings.read();
         let limits = &settings.limits;
         QueueLimits {

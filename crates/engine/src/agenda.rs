@@ -174,7 +174,7 @@ impl Agenda {
     }
 
     /// Schedules a task for a wall time.
-    pub fn schedule_by_wall(&self, wall: WallTime, task: Task) {
+    pub(crate) fn schedule_by_wall(&self, wall: WallTime, task: Task) {
         self.schedule(self.0.clock.when(wall), task);
     }
 
@@ -189,7 +189,7 @@ impl Agenda {
     }
 
     /// Schedules a task for when a closed shard is open again.
-    pub fn schedule_when_open(&self, task: Task) {
+    pub(crate) fn schedule_when_open(&self, task: Task) {
         self.0.until_open.lock().push(task);
     }
 
@@ -219,7 +219,7 @@ impl Agenda {
 
     /// Takes out the follow-ups whose commits are durable now. Drops each [`Tell`] whose commits have failed,
     /// without calling it.
-    pub fn take_durable(&self) -> Vec<After> {
+    pub(crate) fn take_durable(&self) -> Vec<After> {
         let waiter = Arc::downgrade(&self.0);
         let is_told = |what: &After| matches!(what, After::Tell(_));
         self.0.after.lock().take(&self.0.sources, &waiter, is_told)
@@ -250,7 +250,7 @@ impl Agenda {
 
     /// Removes tasks of clients that have reconnected and of sessions that have ended. Otherwise one task
     /// would remain for each disconnection until it is due.
-    pub fn forget_void(&self) {
+    pub(crate) fn forget_void(&self) {
         let tasks = std::mem::take(&mut self.0.tasks.lock().heap);
         let mut tasks = tasks.into_vec();
         tasks.retain(|scheduled| scheduled.task.may_be_due());

@@ -38,7 +38,7 @@ impl Budget {
     }
 
     /// Creates the budget of the only turn in a round that begins now.
-    pub fn from_now(clock: Clock) -> Self {
+    pub(crate) fn from_now(clock: Clock) -> Self {
         Self::new(clock, clock.instant(), 1)
     }
 

@@ -167,7 +167,7 @@ pub fn write(tenant: &str, denial: &Denial<'_>) {
 
 impl DenialLog {
     /// Returns the number of denials since the last call that were counted and not logged.
-    pub fn take_unwritten(&self) -> u64 {
+    pub(crate) fn take_unwritten(&self) -> u64 {
         std::mem::take(&mut self.0.lock().unwritten)
     }
 

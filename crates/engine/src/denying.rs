@@ -53,7 +53,7 @@ impl Context {
             info!(
                 tenant = &*tenant.name,
                 denials,
-                "denied besides: too many to write each; see barid_denied_total and `barid why`"
+                "denied more actions, too many to log each; see barid_denied_total and `barid why`"
             );
         }
     }

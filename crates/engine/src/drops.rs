@@ -158,76 +158,75 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
 pub const fn explanation(reason: DropReason) -> &'static str {
     match reason {
         DropReason::QueueMessages => {
-            "As many messages waited for the client as max_queued_messages allows: let it connect and \
-             take them, or raise the limit, or choose with queue_overflow which messages go."
+            "max_queued_messages was reached for the client: let the client connect and take its messages, \
+             raise the limit, or choose with queue_overflow which messages are dropped."
         }
         DropReason::QueueBytes => {
-            "The messages that waited for the client had as many bytes as max_queued_bytes allows: let \
-             it connect and take them, or raise the limit, or choose with queue_overflow which \
-             messages go."
+            "max_queued_bytes was reached for the client: let the client connect and take its messages, \
+             raise the limit, or choose with queue_overflow which messages are dropped."
         }
         DropReason::Expired => {
-            "Its Message Expiry Interval ran out before the client took it: let the publisher give it \
-             a longer one, or none, or let the client connect more often."
+            "The Message Expiry Interval ended before the client took the message: let the publisher set a \
+             longer one or none, or let the client connect more often."
         }
         DropReason::PacketTooLarge => {
-            "It is larger than the Maximum Packet Size that the client has told the broker: let the \
-             client allow more, or publish smaller messages."
+            "The message is larger than the Maximum Packet Size of the client: let the client allow more, \
+             or publish smaller messages."
         }
         DropReason::Offline => {
-            "The client was not connected and the message was not one to be kept: publish and \
+            "The client was not connected, and the message was not to be kept: publish and \
              subscribe with QoS 1 or 2, and let the client connect with a Session Expiry Interval \
              (MQTT 3: with Clean Session 0)."
         }
         DropReason::SessionEnded => {
-            "The session ended while the message waited in it: it expired, the client connected with \
-             Clean Start, or an operator dropped it. A longer Session Expiry Interval keeps it."
+            "The session ended while the message waited: the session expired, the client connected with \
+             Clean Start, or an operator dropped it. Set a longer Session Expiry Interval."
         }
         DropReason::Refused => {
-            "The client itself refused it, with an error in its PUBACK or PUBREC: its log should say \
-             why."
+            "The client refused the message with an error in PUBACK or PUBREC: see the log of the client."
         }
         DropReason::RetainedMessages => {
-            "It was to be retained, and the tenant has as many retained messages as \
-             max_retained_messages allows: remove some by publishing empty ones, or raise the limit."
+            "The message was to be retained, and max_retained_messages of the tenant was reached: \
+             remove some by publishing empty ones, or raise the limit."
         }
         DropReason::RetainedBytes => {
-            "It was to be retained, and the tenant's retained messages have as many bytes as \
-             max_retained_bytes allows: remove some by publishing empty ones, or raise the limit."
+            "The message was to be retained, and max_retained_bytes of the tenant was reached: \
+             remove some by publishing empty ones, or raise the limit."
         }
         DropReason::TenantQueue => {
-            "The queues of the tenant's sessions together held as much as its limits allow: see with \
-             `barid session list` where messages wait, drop sessions that nobody comes back for, or \
+            "The queues of the tenant's sessions together reached a limit: find the sessions where \
+             messages wait with `barid session list`, drop those whose clients do not return, or \
              raise the limits."
         }
         DropReason::StoreUnreadable => {
-            "It could not be read back from the data directory: look at the broker's log, and check \
-             the directory with `barid doctor` when the broker is stopped."
+            "The message could not be read back from the data directory: see the broker's log, and \
+             check the directory with `barid doctor` when the broker is stopped."
         }
         DropReason::StoreFull => {
-            "The disk of the data directory had no room for it, and the publisher was refused (0x97; \
-             with MQTT 3 by the end of its connection): make room, and the broker goes on by itself."
+            "The disk of the data directory was full, and the publisher was refused (0x97; with MQTT 3 \
+             by the end of its connection): free disk space, and the broker continues by itself."
         }
         DropReason::QueueRefuses => {
-            "The client's queue or the tenant's were full, and queue_overflow is reject: the publisher \
-             was refused (0x97; with MQTT 3 by the end of its connection), and should try again later."
+            "The queue of the client or the queues of the tenant were full, and queue_overflow is \
+             reject: the publisher was refused (0x97; with MQTT 3 by the end of its connection), and \
+             should try again later."
         }
         DropReason::BindingNoEntity => {
-            "The binding has no queue or topic to send it to: see with `barid binding list` what it names, \
-             and create that, or change the binding."
+            "The queue or topic of the binding does not exist or cannot be used: see `barid binding list`, \
+             and create it, or change the binding."
         }
         DropReason::BindingSession => {
-            "The queue of the binding requires sessions, and the message has nothing to make a session id \
-             of, or too much: see the binding's `session`, and let the publisher send what it names, in \
-             512 bytes at most."
+            "The queue of the binding requires sessions, and the message lacks a value for the session \
+             id, or the session id is longer than 512 bytes: see `session` of the binding, and let the \
+             publisher send the values that it uses."
         }
         DropReason::BindingTooLarge => {
-            "It is larger than MaxMessageSizeInKilobytes of the binding's queue allows: raise it, or \
+            "The message is larger than MaxMessageSizeInKilobytes of the binding's queue: raise it, or \
              publish smaller messages."
         }
         DropReason::BindingFull => {
             "The queue of the binding was full: let more workers receive from it, or raise its \
-             MaxSizeInMegabytes. See with `barid queue show` what lies in it."
+             MaxSizeInMegabytes. `barid queue show` shows its message counts."
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct DurabilityRule {
 
 /// Whether the sender asks for a session, a retained message or a key to be stored although its class does
 /// not require that. The sender asks with the user property `aio-persistence`.
-pub fn asks_to_persist(properties: Properties<'_>) -> bool {
+pub(crate) fn asks_to_persist(properties: Properties<'_>) -> bool {
     properties.user_properties().any(|property| property == (PERSIST, "true"))
 }
 
@@ -99,7 +99,7 @@ impl Durability {
     }
 
     /// Whether persistent sessions are stored: that is the case if any message that they get may be stored.
-    pub fn stores_sessions(&self) -> bool {
+    pub(crate) fn stores_sessions(&self) -> bool {
         self.class.is_stored() || self.topics.iter().any(|(_, class)| class.is_stored())
     }
 

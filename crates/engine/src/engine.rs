@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// Returns a new session id, unique in the process.
-    pub fn next_session_id(&self) -> u64 {
+    pub(crate) fn next_session_id(&self) -> u64 {
         self.session_ids.fetch_add(1, Ordering::Relaxed)
     }
 

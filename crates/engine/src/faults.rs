@@ -104,10 +104,10 @@ pub enum Rule {
 }
 
 /// Whether this build can break rules.
-pub const CAN_BREAK: bool = cfg!(feature = "faults");
+pub(crate) const CAN_BREAK: bool = cfg!(feature = "faults");
 
 /// Values that are empty when a rule is broken.
-pub trait IfHolds: Default {
+pub(crate) trait IfHolds: Default {
     /// Returns `self` if the rule holds, and an empty value otherwise.
     #[must_use]
     fn if_holds(self, rule: Rule) -> Self {
@@ -130,7 +130,7 @@ mod switches {
 
     /// Lets other threads of a simulation take a step. The caller holds no lock that such a step takes.
     #[inline(always)]
-    pub const fn interleave() {}
+    pub(crate) const fn interleave() {}
 }
 
 #[cfg(feature = "faults")]
@@ -149,7 +149,7 @@ mod switches {
         BROKEN.set(rule);
     }
 
-    /// Sets the step that [`interleave`] runs.
+    /// Sets the step that `interleave` runs.
     pub fn set_others(act: Option<Box<dyn FnMut()>>) {
         OTHERS.set(act);
     }
@@ -160,7 +160,7 @@ mod switches {
     }
 
     /// Lets other threads of a simulation take a step. The caller holds no lock that such a step takes.
-    pub fn interleave() {
+    pub(crate) fn interleave() {
         // A step of another thread is not interrupted itself.
         let act = OTHERS.take();
         if let Some(mut act) = act {

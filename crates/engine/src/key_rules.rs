@@ -107,7 +107,7 @@ fn parse(kind: KeyKind, key: &str, user: &str, client_id: &str) -> Result<Keys, 
             _ => None,
         })
         .map(Keys::Like)
-        .ok_or("only {principal.clientId} and {principal.username} can stand in braces"),
+        .ok_or("only {principal.clientId} and {principal.username} are allowed in braces"),
     }
 }
 

@@ -349,7 +349,7 @@ impl Context {
                     continue;
                 }
                 Err(error) => {
-                    error!(%error, "cannot read messages back for others; trying again");
+                    error!(%error, "cannot read back shared messages for other sessions; trying again");
                     later.push(waiting);
                     continue;
                 }

@@ -68,13 +68,13 @@ const PREFIX: &str = "$SYS/";
 const CONNECTIONS: &str = "$SYS/broker/connection/";
 
 /// Whether only the broker publishes to a topic.
-pub fn is_sys(topic: &str) -> bool {
+pub(crate) fn is_sys(topic: &str) -> bool {
     topic.starts_with(PREFIX) && !topic.starts_with(CONNECTIONS)
 }
 
 /// Whether a topic is the one on which this client publishes whether it is connected, as the bridges of Mosquitto
 /// do: `$SYS/broker/connection/{client_id}/state`.
-pub fn is_connection_state(topic: &str, client_id: &str) -> bool {
+pub(crate) fn is_connection_state(topic: &str, client_id: &str) -> bool {
     let name = topic.strip_prefix(CONNECTIONS).and_then(|rest| rest.strip_suffix("/state"));
     name == Some(client_id)
 }

@@ -143,7 +143,7 @@ impl Router {
     }
 
     /// Whether messages of a topic go to a target whose shard is closed.
-    pub fn reaches_closed(&mut self, tenant: &Arc<Tenant>, topic: &str) -> bool {
+    pub(crate) fn reaches_closed(&mut self, tenant: &Arc<Tenant>, topic: &str) -> bool {
         self.targets(tenant, topic).iter().any(|target| target.reaches_closed(tenant))
     }
 
@@ -230,7 +230,7 @@ impl Router {
 
     /// Returns the sessions that have got messages although their queues are full, since the last call. The
     /// publisher of these messages is to be held back.
-    pub fn take_full(&mut self) -> Vec<SessionRef> {
+    pub(crate) fn take_full(&mut self) -> Vec<SessionRef> {
         std::mem::take(&mut self.full)
     }
 
@@ -240,7 +240,7 @@ impl Router {
     ///
     /// # Errors
     /// [`ShardClosed`] if a closed shard would have to store the messages.
-    pub fn admissible(
+    pub(crate) fn admissible(
         &mut self,
         worker: &Worker,
         tenant: &Arc<Tenant>,
@@ -294,7 +294,7 @@ impl Router {
     }
 
     /// Whether messages of this QoS to a topic would have to wait in a queue that is full.
-    pub fn is_any_full(&mut self, tenant: &Arc<Tenant>, topic: &str, qos: QoS) -> bool {
+    pub(crate) fn is_any_full(&mut self, tenant: &Arc<Tenant>, topic: &str, qos: QoS) -> bool {
         let limits = tenant.queue_limits();
         let targets = self.targets(tenant, topic);
         let mut rooms = targets.iter().filter_map(|target| target.room(qos, &limits));
@@ -391,6 +391,6 @@ fn weight(topic: &str, targets: &Targets) -> usize {
 }
 
 /// Returns the filter of a shared subscription as clients write it.
-pub fn share_name(group: &SharedGroup<SessionRef>) -> String {
+pub(crate) fn share_name(group: &SharedGroup<SessionRef>) -> String {
     format!("$share/{}/{}", group.name(), group.filter())
 }

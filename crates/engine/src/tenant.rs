@@ -103,7 +103,7 @@ impl Tenant {
     }
 
     /// Whether `wall` is the time at which the keys of a shard are next checked for expired ones.
-    pub fn has_alarm(&self, shard: u16, wall: WallTime) -> bool {
+    pub(crate) fn has_alarm(&self, shard: u16, wall: WallTime) -> bool {
         self.used_state_store().is_some_and(|store| store.partition(shard).alarm() == Some(wall))
     }
 
@@ -293,7 +293,7 @@ impl Tenants {
     /// Removes unused tenants. The lock is held during the check, and nobody gets a new reference to a tenant
     /// without it. Does nothing while a shard is closed, because what that shard contains of the tenants is
     /// not known.
-    pub fn remove_unused(&self, wall: WallTime) {
+    pub(crate) fn remove_unused(&self, wall: WallTime) {
         if self.shards.iter().any(|shard| !shard.is_open()) {
             return;
         }

@@ -21,9 +21,9 @@
 mod error;
 pub mod flow;
 mod frame;
-pub mod packet;
+mod packet;
 mod packet_id;
-pub mod properties;
+mod properties;
 mod qos;
 mod reason;
 pub mod topic;

@@ -76,7 +76,7 @@ pub enum StartError {
     /// The admin address can be reached from the network, and the admin API has no password.
     #[error(
         "the admin address {0} can be reached from the network, and the admin API has no password: listen on \
-         127.0.0.1 or [::1], and let operators come through a tunnel (ssh -L)"
+         127.0.0.1 or [::1], and let operators connect through a tunnel (ssh -L)"
     )]
     AdminExposed(SocketAddr),
     /// A TLS listener is configured without certificates.
@@ -102,15 +102,13 @@ pub enum StartError {
         source: RecoveryError,
     },
     /// Nothing can be written to the data directory.
-    #[error("cannot write to the data directory {path}; the log says why")]
+    #[error("cannot write to the data directory {path}; see the log")]
     Unwritable {
         /// The path of the data directory.
         path: String,
     },
     /// The queues and topics in the configuration conflict with existing ones.
-    #[error(
-        "the queues and topics of tenant {tenant} cannot be as the configuration has them: {source}"
-    )]
+    #[error("cannot apply the configured queues and topics of tenant {tenant}: {source}")]
     Entities {
         /// The name of the tenant.
         tenant: String,
@@ -118,17 +116,19 @@ pub enum StartError {
         source: EntityError,
     },
     /// Another operation of the operating system failed.
-    #[error("the operating system refuses: {0}")]
+    #[error("operating system error: {0}")]
     System(#[from] io::Error),
 }
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            " (another program, perhaps another broker, listens there: stop it or choose another port)"
+            " (another program, perhaps another broker, listens on it: stop it or choose another port)"
         }
-        io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges)",
-        io::ErrorKind::AddrNotAvailable => " (this machine does not have that address)",
+        io::ErrorKind::PermissionDenied => {
+            " (ports below 1024 need privileges: choose another port)"
+        }
+        io::ErrorKind::AddrNotAvailable => " (this machine does not have this address)",
         _ => "",
     }
 }
@@ -171,7 +171,7 @@ impl Broker {
             retained = recovered.retained,
             keys = recovered.keys,
             millis = shared.engine.clock.uptime().as_millis(),
-            "read"
+            "recovered the data directory"
         );
         let clock = shared.engine.clock;
         let mut committers: Vec<_> =
@@ -284,7 +284,10 @@ impl Broker {
                 applied.topics = new.topics.clone();
             }
             Err((tenant, error)) => {
-                tracing::error!(tenant, "queues and topics are not all as configured: {error}");
+                tracing::error!(
+                    tenant,
+                    "not all queues and topics could be applied as configured: {error}"
+                );
             }
         }
         applied.sys = new.sys.clone();
@@ -297,7 +300,9 @@ impl Broker {
                     report.applied.push("tls (for clients that connect from now on)".into());
                     applied.tls = new.tls.clone();
                 }
-                Err(error) => tracing::error!("the certificates stay as they are: {error}"),
+                Err(error) => {
+                    tracing::error!("cannot reload the certificates, keeping the old ones: {error}")
+                }
             }
         }
         let mut needs = |changed: bool, what: &str| {
@@ -412,13 +417,13 @@ fn tell_exposure(data_dir: &DataDir) {
     match data_dir.exposure() {
         Exposure::None => {}
         Exposure::Ended(mode) => info!(
-            "the data directory {path} had mode {mode:o}, with which other users of this machine could read \
-             it; it is its owner's alone now"
+            "the data directory {path} had mode {mode:o}, which allowed other users to read it; restricted \
+             it to its owner"
         ),
         Exposure::Stays(mode, error) => warn!(
             %error,
-            "the data directory {path} has mode {mode:o}, with which other users of this machine can read it, \
-             and that cannot be changed: give it to the user of the broker, and `chmod 700` it"
+            "the data directory {path} has mode {mode:o}, which allows other users to read it, and it cannot be \
+             changed: make the broker's user its owner and run `chmod 700`"
         ),
     }
 }

@@ -107,19 +107,24 @@ const PER_TENANT: [PerTenant; 23] = [
     ("barid_amqp_connections", "gauge", "Clients connected over AMQP.", |s| s.amqp),
     ("barid_sessions", "gauge", "Sessions, with and without a client.", |s| s.sessions),
     ("barid_subscriptions", "gauge", "Subscriptions.", |s| s.subscriptions),
-    ("barid_subscription_bytes", "gauge", "Bytes of these, as limits count.", |s| {
+    ("barid_subscription_bytes", "gauge", "Bytes of subscriptions, as limits count.", |s| {
         s.subscription_bytes
     }),
     ("barid_retained_messages", "gauge", "Retained messages.", |s| s.retained),
-    ("barid_retained_bytes", "gauge", "Bytes of these messages, as limits count.", |s| {
+    ("barid_retained_bytes", "gauge", "Bytes of retained messages, as limits count.", |s| {
         s.retained_bytes
     }),
     ("barid_in_flight_messages", "gauge", "Messages sent and not acknowledged.", |s| s.in_flight),
-    ("barid_in_flight_bytes", "gauge", "Bytes of those that are kept in memory.", |s| {
-        s.in_flight_bytes
-    }),
+    (
+        "barid_in_flight_bytes",
+        "gauge",
+        "Bytes of messages in flight that are kept in memory.",
+        |s| s.in_flight_bytes,
+    ),
     ("barid_outbox_messages", "gauge", "Messages that wait for their clients.", |s| s.queued),
-    ("barid_outbox_bytes", "gauge", "Bytes of these messages.", |s| s.queued_bytes),
+    ("barid_outbox_bytes", "gauge", "Bytes of messages that wait for their clients.", |s| {
+        s.queued_bytes
+    }),
     ("barid_outbox_messages_max", "gauge", "Most messages waiting for one client.", |s| s.deepest),
     ("barid_connects_total", "counter", "Clients admitted.", |s| s.totals.connects),
     (
@@ -132,16 +137,23 @@ const PER_TENANT: [PerTenant; 23] = [
         s.totals.abnormal_disconnects
     }),
     ("barid_take_overs_total", "counter", "Sessions taken over.", |s| s.totals.take_overs),
-    ("barid_unmatched_messages_total", "counter", "Messages that nobody had subscribed to.", |s| {
-        s.totals.unmatched
-    }),
+    (
+        "barid_unmatched_messages_total",
+        "counter",
+        "Messages to which no session had subscribed.",
+        |s| s.totals.unmatched,
+    ),
     ("barid_unauthorised_total", "counter", "PUBLISH and SUBSCRIBE refused by rules.", |s| {
         s.totals.unauthorised
     }),
     ("barid_entities", "gauge", "Queues, topics and subscriptions.", |s| s.entities),
     ("barid_state_keys", "gauge", "Keys in the state store.", |s| s.keys),
-    ("barid_state_bytes", "gauge", "Bytes of these keys, as limits count.", |s| s.key_bytes),
-    ("barid_state_watchers", "gauge", "Watched keys, once for each watcher.", |s| s.watchers),
+    ("barid_state_bytes", "gauge", "Bytes of keys in the state store, as limits count.", |s| {
+        s.key_bytes
+    }),
+    ("barid_state_watchers", "gauge", "Watched keys, counted once for each watcher.", |s| {
+        s.watchers
+    }),
     ("barid_state_expired_total", "counter", "Keys that have expired.", |s| s.totals.expired_keys),
 ];
 
@@ -165,13 +177,16 @@ type PerShard = (&'static str, &'static str, &'static str, fn(&DurableShard) -> 
 
 const PER_SHARD: [PerShard; 4] = [
     ("barid_store_commits_total", "counter", "Batches written and synced.", DurableShard::commits),
-    ("barid_store_pending_bytes", "gauge", "Bytes noted and not yet committed, about.", |shard| {
-        shard.pending_bytes() as u64
-    }),
-    ("barid_store_disk_bytes", "gauge", "Bytes on the disk, about.", |shard| {
+    (
+        "barid_store_pending_bytes",
+        "gauge",
+        "Approximate number of bytes noted and not yet committed.",
+        |shard| shard.pending_bytes() as u64,
+    ),
+    ("barid_store_disk_bytes", "gauge", "Approximate number of bytes on disk.", |shard| {
         shard.store().disk_bytes()
     }),
-    ("barid_store_refuses", "gauge", "1: the disk is full or broken.", |shard| {
+    ("barid_store_refuses", "gauge", "1 if the disk is full or broken, else 0.", |shard| {
         u64::from(shard.refuses())
     }),
 ];
@@ -256,7 +271,7 @@ pub fn exposition(shared: &Shared) -> String {
         }
     }
     let name = "barid_denied_total";
-    header(&mut text, name, "counter", "What clients were not allowed to do.");
+    header(&mut text, name, "counter", "Actions that clients were not allowed to take.");
     for snapshot in &snapshots {
         for action in Action::ALL {
             let _ = writeln!(
@@ -287,7 +302,7 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
         }
     }
     let name = "barid_state_request_seconds";
-    header(text, name, "summary", "From reading a request to when what answers it is durable.");
+    header(text, name, "summary", "Time from reading a request until its response is durable.");
     let times = shared.engine.request_times.summary();
     let _ = writeln!(text, "{name}{{quantile=\"0.5\"}} {}", times.p50.as_secs_f64());
     let _ = writeln!(text, "{name}{{quantile=\"0.99\"}} {}", times.p99.as_secs_f64());

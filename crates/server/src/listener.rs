@@ -163,7 +163,7 @@ impl Serving {
                         timeout = Some(PAUSE);
                         if let Some(times) = self.failed.happened(Instant::now()) {
                             let listener = self.listeners[index].context.name;
-                            warn!(listener, %error, times, "accepting");
+                            warn!(listener, %error, times, "cannot accept connections");
                         }
                     }
                 }
@@ -171,7 +171,7 @@ impl Serving {
             if let Err(error) = poll.poll(&mut events, timeout)
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                warn!(%error, "waiting for clients");
+                warn!(%error, "cannot poll for events");
             }
             if events.iter().any(|event| event.token() == STOP) {
                 return;
@@ -200,8 +200,8 @@ impl Serving {
                         connections,
                         limit = self.descriptors.limit(),
                         reserved = self.descriptors.reserve(),
-                        "connections were closed at once: all file descriptors are in use but those that the \
-                         broker needs for itself; allow it more (`ulimit -n`, systemd: LimitNOFILE)"
+                        "closed connections at once: only the file descriptors reserved for the broker are left; \
+                         raise the limit (`ulimit -n`, systemd: LimitNOFILE)"
                     );
                 }
                 continue;

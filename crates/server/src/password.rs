@@ -47,10 +47,10 @@ pub fn hash(password: &str, cost: Cost) -> String {
 /// A sentence that states the reason why they cannot.
 pub fn check(hash: &str) -> Result<(), &'static str> {
     let Ok(parsed) = PasswordHash::new(hash) else {
-        return Err("this is no argon2id hash; a password must not stand here as it is");
+        return Err("not an argon2id hash; the password itself must not be in the configuration");
     };
     if parsed.algorithm != argon2::ARGON2ID_IDENT || parsed.hash.is_none() {
-        return Err("the password is hashed, but not with argon2id");
+        return Err("the hash is not an argon2id hash");
     }
     let is_known_version = parsed.version.is_none_or(|version| Version::try_from(version).is_ok());
     match Params::try_from(&parsed) {
@@ -58,7 +58,7 @@ pub fn check(hash: &str) -> Result<(), &'static str> {
             Err("verifying this hash takes more than 1 GiB of memory for each login")
         }
         Ok(_) if parsed.salt.is_some() && is_known_version => Ok(()),
-        _ => Err("no password can be verified with this argon2id hash: its parameters are invalid"),
+        _ => Err("the parameters of this argon2id hash are invalid"),
     }
 }
 
@@ -88,8 +88,8 @@ mod tests {
     fn a_hash_that_no_password_has_is_told() {
         let hash = hash("secret", Cost::Device);
         for (from, to, expected) in [
-            ("$argon2id", "argon2id", "no argon2id hash"),
-            ("argon2id", "argon2i", "not with argon2id"),
+            ("$argon2id", "argon2id", "not an argon2id hash"),
+            ("argon2id", "argon2i", "the hash is not"),
             ("m=256", "m=1", "invalid"),
             ("t=1", "t=0", "invalid"),
             ("v=19", "v=20", "invalid"),

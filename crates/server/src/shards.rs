@@ -44,7 +44,7 @@ pub enum OpenError {
         source: RecoveryError,
     },
     /// Nothing can be written to its store.
-    #[error("cannot write to shard {0}; the log says why. It is closed: try again")]
+    #[error("cannot write to shard {0}; see the log. The shard stays closed; try to open it again")]
     Unwritable(u16),
 }
 
@@ -84,7 +84,7 @@ impl Shards {
             closing::close(engine, shard);
         }
         running.join();
-        info!(shard, "closed");
+        info!(shard, "shard closed");
         true
     }
 
@@ -112,7 +112,7 @@ impl Shards {
         }
         opening::serve(engine, shard);
         *threads = Some(running);
-        info!(shard, sessions = counts.sessions, keys = counts.keys, "opened");
+        info!(shard, sessions = counts.sessions, keys = counts.keys, "shard opened");
         Ok(Some(counts))
     }
 

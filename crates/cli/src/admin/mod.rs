@@ -185,13 +185,12 @@ impl Admin {
             .and_then(|answer: Value| Some(answer.get("error")?.as_str()?.to_owned()));
         match sentence {
             Some(sentence) if status == StatusCode::NOT_FOUND => {
-                let hint =
-                    lister(path).map(|list| format!("\n  hint: `{list}` says what there is"));
+                let hint = lister(path).map(|list| format!("\n  hint: `{list}` lists what exists"));
                 bail!(Missing(sentence + &hint.unwrap_or_default()))
             }
             Some(sentence) if status == StatusCode::PRECONDITION_FAILED => bail!(Present(sentence)),
             Some(sentence) => bail!(sentence),
-            None => bail!("{}: it says {status}", self.not_barid("this")),
+            None => bail!("{}: it answered {status}", self.not_barid("this")),
         }
     }
 
@@ -202,7 +201,7 @@ impl Admin {
 
     fn text(&self, mut answer: Response<Body>) -> anyhow::Result<String> {
         let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
-        text.with_context(|| format!("the answer of {} breaks off", self.address))
+        text.with_context(|| format!("the answer of {} is incomplete", self.address))
     }
 
     fn not_barid(&self, path: &str) -> String {
@@ -214,7 +213,7 @@ impl Admin {
 
     fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
         anyhow!(
-            "cannot ask http://{}: {error}\n  hint: is the broker running? `barid serve` prints its \
+            "cannot reach http://{}: {error}\n  hint: is the broker running? `barid serve` prints its \
              admin address; name it with --admin HOST:PORT or BARID_TOOLS_ADMIN{}",
             self.address,
             // `BARID_ADMIN` is an obvious but wrong guess for the variable of the tools.

@@ -46,7 +46,7 @@ impl Moment {
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| de::Error::custom(format!("{text:?} is no time")))
+        Self::parse(&text).ok_or_else(|| de::Error::custom(format!("{text:?} is not a time")))
     }
 }
 

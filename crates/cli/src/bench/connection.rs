@@ -166,7 +166,7 @@ pub fn take_packets(
 /// Returns the time and the publisher that a payload begins with.
 pub fn stamp(payload: &[u8]) -> anyhow::Result<(u64, u32)> {
     let (Some(due), Some(publisher)) = (payload.first_chunk(), payload.get(8..STAMP_BYTES)) else {
-        bail!("somebody else publishes to the topics bench/…");
+        bail!("another client publishes to the topics bench/…");
     };
     let publisher = publisher.try_into().context("four bytes were taken")?;
     Ok((u64::from_be_bytes(*due), u32::from_be_bytes(publisher)))

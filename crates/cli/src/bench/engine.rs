@@ -109,7 +109,7 @@ impl<'a> Engine<'a> {
             }
             self.poll(Duration::from_millis(100))?;
             if self.counts.dropped > 0 {
-                let lost = self.lost.take().unwrap_or_else(|| anyhow!("it closes connections"));
+                let lost = self.lost.take().unwrap_or_else(|| anyhow!("it closed a connection"));
                 return Err(target.unreachable(lost));
             }
             if self.ready > last_progress.1 {
@@ -229,7 +229,7 @@ impl<'a> Engine<'a> {
                 told = (now, self.counts.received);
             }
             if self.counts.dropped == self.clients.len() {
-                bail!("the broker has closed all connections");
+                bail!("the broker closed all connections");
             }
             if wait >= Duration::from_millis(1) {
                 // Wait whole milliseconds only: the poll rounds up, and a message would be late.
@@ -369,7 +369,8 @@ impl<'a> Engine<'a> {
                 self.counts.latencies.record(now.saturating_sub(due).max(1))?;
             }
             let publisher = self.clients.get_mut(publisher as usize);
-            let flow = &mut publisher.context("a message of another benchmark")?.connection.flow;
+            let flow =
+                &mut publisher.context("received a message of another benchmark")?.connection.flow;
             flow.undelivered = flow.undelivered.saturating_sub(1);
         }
         Ok(())

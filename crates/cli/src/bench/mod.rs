@@ -37,21 +37,21 @@ use target::Target;
 /// Measure a broker
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without --rate each publisher keeps --window messages on their way from end to end: as many as the
-broker can carry. With it messages leave at that rate, whatever becomes of the earlier ones, and
-latency counts from the moment a message was due.
+Without --rate each publisher keeps --window messages in flight from end to end, which measures the
+highest throughput of the broker. With --rate messages are sent at that rate, whether or not earlier
+ones have arrived, and latency counts from the moment when a message was due.
 
 Examples:
-  barid bench pairs                                    as fast as it goes
+  barid bench pairs                                    as fast as possible
   barid bench pairs -n 100 --rate 20000 --qos 1
-  barid bench pairs --qos 1 --persistent               what it costs to keep messages safe
+  barid bench pairs --qos 1 --persistent               the cost of storing messages
   barid bench pairs --cafile ca.pem -h broker.example  over TLS; --ws: over WebSocket
   barid bench fanout -n 1000 --size 16 --pid $(pidof barid)
   barid bench connections -n 10000 --pid $(pidof barid) --json
   barid bench pairs --find-max                         the highest rate without loss, p99 < 500 ms
   barid bench state                                    keys and values
   barid bench amqp                                     queues with sessions
-  barid bench relay --listen 127.0.0.1:1884            what the machine itself can do
+  barid bench relay --listen 127.0.0.1:1884            the limit of the machine itself
 
 Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error.")]
 pub struct Args {
@@ -70,7 +70,7 @@ enum Command {
     /// N publishers, one subscriber to all their topics
     #[command(after_help = MQTT)]
     Fanin(Box<Options>),
-    /// N idle connections, each with a subscription: how fast they are made, and what they cost
+    /// N idle connections, each with a subscription: how fast they connect, and what each costs
     #[command(after_help = MQTT)]
     Connections(Box<Options>),
     /// N clients that set and get keys of the state store
@@ -79,7 +79,7 @@ enum Command {
     /// Queues with sessions, over AMQP 1.0: send, receive, complete
     #[command(after_help = AMQP)]
     Amqp(Box<amqp::Options>),
-    /// Run a minimal relay in place of a broker, to measure what the machine itself costs
+    /// Run a minimal relay in place of a broker, to measure the cost of the machine itself
     #[command(after_help = RELAY)]
     Relay(relay::Args),
 }
@@ -92,23 +92,23 @@ Examples:
   barid bench connections -n 10000 -d 1m
 
 Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error; 3 the
-broker refused; 27 it does not answer.";
+broker refused; 27 the broker does not answer.";
 
 const STATE: &str = "\
-A request counts as answered when both its acknowledgement and its response are there. For the same
-load on a server that speaks RESP there is crates/cli/examples/redis_load.rs.
+A request counts as answered when both its acknowledgement and its response have arrived. The example
+crates/cli/examples/redis_load.rs puts the same load on a server that speaks RESP.
 
 Examples:
   barid bench state                                    50 clients with 10 requests each
   barid bench state --size 1024 --pid $(pidof barid) --json
   barid bench state -n 1 --in-flight 1 --sets 100      how long one SET takes
 
-Exit status: 0 all went well; 1 wrong answers, none, or an error.";
+Exit status: 0 all requests were answered; 1 wrong or missing answers, or an error.";
 
 const AMQP: &str = "\
-Receivers lock what they get, complete each message by itself, and wait until the broker says that it
-is done. Every message has to come once and, in its session, in its order. The queue needs
-RequiresSession, unless --plain says that it has none: so other brokers can be measured, too.
+Receivers lock each message, complete it individually, and wait until the broker confirms this. Every
+message must arrive exactly once, and in order within its session. The queue needs RequiresSession,
+unless --plain is given; with --plain, other brokers can be measured too.
 
 Examples:
   barid bench amqp --pid $(pidof barid)                send, receive, complete
@@ -117,13 +117,14 @@ Examples:
   barid bench amqp backlog --messages 1000000
   barid bench amqp --plain --queue /amq/queue/bench --user guest --pw guest    RabbitMQ 3
 
-Exit status: 0 all came through; 1 messages were lost, doubled, refused or out of order, or an error.";
+Exit status: 0 all messages arrived; 1 messages were lost, duplicated, refused or out of order, or an error.";
 
 const RELAY: &str = "\
-A relay is not a broker: one thread, no sessions, no queues, no retained messages. Whole PUBLISH
-packets go from a publisher's socket to those of the subscribers that its first topic had when it
-came; QoS 1 is acknowledged at once, QoS 2 is not known. So it costs what sockets cost here: measure
-it and a broker in turns, and what the broker costs above it is the broker's own.
+The relay is not a broker: it has one thread, and no sessions, queues or retained messages. It copies
+whole PUBLISH packets from the socket of a publisher to the sockets of the subscribers that its first
+topic had when it first published. It acknowledges QoS 1 at once, and refuses QoS 2. Its cost is the cost
+of the sockets on this machine: measure the relay and a broker in turn, and the difference is the
+cost of the broker itself.
 
 Example:
   barid bench relay & barid bench pairs --port 1884 --pid $!";
@@ -149,7 +150,7 @@ struct Options {
     #[arg(long)]
     persistent: bool,
     /// Messages published per second by all publishers together [default: as many as the broker can
-    /// carry]
+    /// handle]
     #[arg(long, value_name = "MESSAGES")]
     rate: Option<u32>,
     /// Find the highest rate without loss and with a p99 below 500 ms, accurate to 5 %; takes about
@@ -190,7 +191,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Relay(args) => return relay::run(args).map(|()| ExitCode::SUCCESS),
     };
     if options.find_max && scenario == Scenario::Connections {
-        bail!("idle connections have no rate: --find-max is for the others");
+        bail!("--find-max is for the other scenarios: idle connections have no rate");
     }
     let target = Target::new(&options.broker, Protocol::Mqtt(options.version))?;
     let plan = Plan::new(scenario, options.n);

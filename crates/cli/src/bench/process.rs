@@ -25,7 +25,9 @@ impl Process {
     /// The process does not run, or this is not Linux.
     pub fn new(pid: u32) -> anyhow::Result<Self> {
         let process = Self(pid);
-        process.usage().with_context(|| format!("--pid {pid}: no such process here"))?;
+        process
+            .usage()
+            .with_context(|| format!("--pid {pid}: there is no such process on this machine"))?;
         Ok(process)
     }
 

@@ -82,7 +82,7 @@ impl Carrier for Layers {
 
 /// Resolves the host; of several addresses it returns the first that answers.
 fn resolve(Address { host, port, .. }: &Address) -> anyhow::Result<SocketAddr> {
-    let context = || format!("cannot find {host}");
+    let context = || format!("cannot resolve the host name {host}");
     let all: Vec<_> = (host.as_str(), *port).to_socket_addrs().with_context(context)?.collect();
     let first = *all.first().with_context(context)?;
     let answers = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_WITHIN).is_ok();

@@ -47,7 +47,7 @@ pub fn find(
         }
         Ok(is_usable.then_some(measured))
     })?;
-    best.context("the broker carries no rate without loss")
+    best.context("no rate without loss and with a p99 below 500 ms was found")
 }
 
 /// Halves the interval between 0 and `too_high`. Returns the result of `measure` for the highest

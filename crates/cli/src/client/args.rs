@@ -17,7 +17,7 @@ use crate::span;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct BrokerArgs {
-    /// The broker's host. (Help is --help)
+    /// The broker's host (for help use --help)
     // As with mosquitto_pub and mosquitto_sub. The commands that have no host have `-h` for help.
     #[arg(short = 'h', long, default_value = "localhost")]
     host: String,
@@ -25,13 +25,13 @@ pub struct BrokerArgs {
     /// 8083 with --ws, 8084 with both]
     #[arg(short, long)]
     port: Option<u16>,
-    /// All in one: mqtt://[user[:password]@]host[:port]/topic, also mqtts://, ws:// and wss://
+    /// Address as a URL: mqtt://[user[:password]@]host[:port]/topic, also mqtts://, ws:// and wss://
     #[arg(short = 'L', long, conflicts_with_all = ["host", "port", "ws"])]
     url: Option<Url>,
     /// User name
     #[arg(short, long, alias = "user", value_name = "NAME")]
     username: Option<String>,
-    /// Password. Other users of this machine can see it on the command line; the variable is safer
+    /// Password. Other users of this machine can see it on the command line; the environment variable is safer
     #[arg(
         short = 'P',
         long,
@@ -56,7 +56,7 @@ pub struct BrokerArgs {
 pub struct ConnectArgs {
     #[command(flatten)]
     broker: BrokerArgs,
-    /// Client identifier [default: one the broker or barid chooses]
+    /// Client identifier [default: chosen by the broker or by barid]
     #[arg(short, long, conflicts_with = "id_prefix", help_heading = "Connection")]
     id: Option<String>,
     /// Use this prefix and the process id as the client identifier
@@ -116,13 +116,13 @@ struct WillArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsArgs {
-    /// Use TLS and trust the authorities of this system; implied by the other options here
+    /// Use TLS and trust the certificate authorities of this system; the other TLS options imply it
     #[arg(long, alias = "tls-use-os-certs")]
     tls: bool,
-    /// Trust the authorities in this PEM file
+    /// Trust the certificate authorities in this PEM file
     #[arg(long, value_name = "FILE")]
     pub cafile: Option<PathBuf>,
-    /// Trust the authorities in the PEM files of this directory
+    /// Trust the certificate authorities in the PEM files of this directory
     #[arg(long, value_name = "DIR")]
     pub capath: Option<PathBuf>,
     /// Client certificate, a PEM file
@@ -131,7 +131,7 @@ pub struct TlsArgs {
     /// Private key of the client certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Trust any certificate that the broker shows. For tests only
+    /// Accept any certificate of the broker without verifying it. For tests only
     #[arg(long)]
     pub insecure: bool,
     /// Protocol to name in the TLS handshake (ALPN), such as `mqtt`
@@ -183,7 +183,7 @@ impl ConnectArgs {
             bail!("-D needs MQTT 5 (-V 5)");
         }
         if self.disable_clean_session && self.id.is_none() {
-            bail!("-c continues the session of a client identifier; say which with -i");
+            bail!("-c continues the session of a client identifier; name it with -i");
         }
         if let Some(will) = &self.will.will_topic {
             mqtt_proto::topic::validate_name(will).context("--will-topic")?;
@@ -266,8 +266,12 @@ impl BrokerArgs {
         if let Some(url) = url.filter(|url| !url.websocket) {
             let is_amqp = protocol == Protocol::Amqp;
             match (url.amqp, is_amqp) {
-                (false, true) => bail!("this speaks AMQP; begin the URL with amqp:// or amqps://"),
-                (true, false) => bail!("this speaks MQTT; begin the URL with mqtt:// or mqtts://"),
+                (false, true) => {
+                    bail!("this command speaks AMQP; begin the URL with amqp:// or amqps://")
+                }
+                (true, false) => {
+                    bail!("this command speaks MQTT; begin the URL with mqtt:// or mqtts://")
+                }
                 _ => {}
             }
         }
@@ -276,7 +280,7 @@ impl BrokerArgs {
         let asked = self.tls.asked() || (url.is_none() && is_port_of_tls);
         let tls = url.map_or(asked, |url| url.tls);
         if self.tls.asked() && !tls {
-            bail!("the URL is one without TLS; begin it with mqtts:// or wss://");
+            bail!("TLS options need a URL with TLS; begin it with mqtts://, amqps:// or wss://");
         }
         let host = url.map_or(&self.host, |url| &url.host).clone();
         let port = match url {
@@ -350,7 +354,7 @@ pub fn parse_version(text: &str) -> Result<Version, String> {
         "5" | "50" | "5.0" => Ok(Version::V5),
         "311" | "3.1.1" | "4" => Ok(Version::V3_1_1),
         "31" | "3.1" | "3" => Ok(Version::V3_1),
-        _ => Err("the versions are 5, 311 and 31".into()),
+        _ => Err("the MQTT version must be 5, 311 or 31".into()),
     }
 }
 
@@ -438,15 +442,15 @@ mod tests {
     #[test]
     fn mistakes() {
         for (line, expected) in [
-            ("-V 6", "the versions are 5, 311 and 31"),
-            ("-c", "say which with -i"),
+            ("-V 6", "the MQTT version must be 5, 311 or 31"),
+            ("-c", "name it with -i"),
             ("-V 311 -D publish content-type x", "-D needs MQTT 5"),
             ("-V 311 -P x", "a password without a user name needs MQTT 5"),
             ("--will-topic a/#", "--will-topic: a topic name must not contain + or #"),
             ("--will-retain", "--will-topic"),
             ("--will-topic a --will-qos 3", "QoS is 0, 1 or 2"),
             ("--cert x", "--key"),
-            ("-L mqtt://h --insecure", "begin it with mqtts:// or wss://"),
+            ("-L mqtt://h --insecure", "begin it with mqtts://, amqps:// or wss://"),
             ("-L mqtt://h -p 1", "cannot be used with"),
             ("-x soon", "-1: for ever"),
             ("-k 70000", "65535 seconds at most"),

@@ -103,7 +103,8 @@ impl Connection {
             .map_err(|error| {
                 let is_lost = error.to_string() == LOST;
                 if error.is::<DecodeError>() {
-                    error.context("this is no MQTT; is it a port for TLS, WebSocket or HTTP?")
+                    error
+                        .context("the answer is not MQTT; is it a port for TLS, WebSocket or HTTP?")
                 } else if is_lost {
                     error.context(
                         "the broker closed the connection without an answer; is it a port for TLS, \
@@ -115,7 +116,7 @@ impl Connection {
             })?
             .ok_or(Failure::Timeout("the broker did not answer the CONNECT in time"))?;
         let Packet::ConnAck(connack) = frame.packet()? else {
-            bail!("the broker answered the CONNECT with something that is no CONNACK");
+            bail!("the broker answered the CONNECT with a packet other than CONNACK");
         };
         let session = connection.accept(target, &connack)?;
         Ok((connection, session))

@@ -91,11 +91,11 @@ fn advice(reason: ReasonCode, is_login: bool) -> Option<&'static str> {
     Some(match reason {
         R::BadUserNameOrPassword => "check -u and -P",
         R::NotAuthorized if is_login => {
-            "check -u and -P; a client identifier (-i) that is another user's is refused, too"
+            "check -u and -P; the broker may also refuse a client identifier (-i) that belongs to another user"
         }
         R::NotAuthorized => {
-            "the rules of the user do not allow this; Barid's stand in [[users]], and `barid why --client` \
-             tells of what was not allowed"
+            "the rules of the user do not allow this; in Barid they are in [[users]], and \
+             `barid why --client` lists what was not allowed"
         }
         R::BadAuthenticationMethod => "the broker does not know this authentication method",
         R::ClientIdentifierNotValid => "choose another client identifier with -i",
@@ -104,14 +104,18 @@ fn advice(reason: ReasonCode, is_login: bool) -> Option<&'static str> {
             "another client has connected with the same client identifier; see -i"
         }
         R::QoSNotSupported => "try a lower -q",
-        R::RetainNotSupported => "the broker keeps no retained messages; leave -r away",
+        R::RetainNotSupported => "the broker keeps no retained messages; omit -r",
         R::PacketTooLarge => "the message is larger than the broker accepts",
-        R::TopicNameInvalid => "a topic to publish to has no `+` and no `#`",
+        R::TopicNameInvalid => "a topic to publish to must not contain `+` or `#`",
         R::TopicFilterInvalid => {
-            "`+` and `#` need a level of their own, and `#` must be the last; quote them"
+            "`+` and `#` must each be a whole level, `#` the last one; quote them in the shell"
         }
-        R::SharedSubscriptionsNotSupported => "subscribe to the topic filter behind $share/…/",
-        R::WildcardSubscriptionsNotSupported => "the broker wants topics without `+` and `#`",
+        R::SharedSubscriptionsNotSupported => {
+            "the broker has no shared subscriptions; use the topic filter after $share/…/"
+        }
+        R::WildcardSubscriptionsNotSupported => {
+            "the broker accepts only topics without `+` and `#`"
+        }
         R::ServerUnavailable | R::ServerBusy | R::ServerShuttingDown => "try again later",
         R::QuotaExceeded => "a limit of the tenant is reached",
         R::KeepAliveTimeout => "the connection was silent for too long; see -k",

@@ -32,12 +32,12 @@ impl UserProperties {
             };
             let (buf, allowed) = all.of(command)?;
             if !allowed.contains(id) {
-                bail!("-D: {name} does not belong to {command}");
+                bail!("-D: {command} has no property {name}");
             }
             if id != PropertyId::UserProperty
                 && buf.as_properties().iter().any(|other| other.id() == id)
             {
-                bail!("-D: {name} stands twice for {command}");
+                bail!("-D: {name} is given twice for {command}");
             }
             buf.push(property).with_context(|| format!("-D {command} {name} {value}"))?;
         }
@@ -53,7 +53,7 @@ impl UserProperties {
             "unsubscribe" => (&mut self.unsubscribe, PropertySet::UNSUBSCRIBE),
             "disconnect" => (&mut self.disconnect, PropertySet::DISCONNECT),
             other => bail!(
-                "-D: `{other}` is none of connect, will, publish, subscribe, unsubscribe, disconnect"
+                "-D: `{other}` is not one of connect, will, publish, subscribe, unsubscribe, disconnect"
             ),
         })
     }
@@ -77,10 +77,10 @@ fn property(id: PropertyId, value: &str) -> anyhow::Result<Property<'_>> {
     let flag = || match value {
         "0" | "false" => Ok(false),
         "1" | "true" => Ok(true),
-        _ => Err(anyhow!("the value is 0 or 1")),
+        _ => Err(anyhow!("the value must be 0 or 1")),
     };
-    let small = || value.parse::<u16>().context("the value is a number from 0 to 65535");
-    let large = || value.parse::<u32>().context("the value is a number from 0 to 4294967295");
+    let small = || value.parse::<u16>().context("the value must be a number from 0 to 65535");
+    let large = || value.parse::<u32>().context("the value must be a number from 0 to 4294967295");
     Ok(match id {
         Id::PayloadFormatIndicator => Property::PayloadFormatIndicator(flag()?),
         Id::RequestProblemInformation => Property::RequestProblemInformation(flag()?),
@@ -137,12 +137,12 @@ mod tests {
             ("publish topic-alias", "-D takes COMMAND NAME VALUE"),
             ("publish user-property a", "-D … user-property takes NAME and VALUE"),
             ("publish colour red", "-D: there is no property `colour`"),
-            ("pub content-type x", "-D: `pub` is none of connect, will"),
-            ("connect content-type x", "-D: content-type does not belong to connect"),
-            ("publish topic-alias 70000", "the value is a number from 0 to 65535"),
-            ("publish payload-format-indicator 2", "the value is 0 or 1"),
+            ("pub content-type x", "-D: `pub` is not one of connect, will"),
+            ("connect content-type x", "-D: connect has no property content-type"),
+            ("publish topic-alias 70000", "the value must be a number from 0 to 65535"),
+            ("publish payload-format-indicator 2", "the value must be 0 or 1"),
             ("connect receive-maximum 0", "Receive Maximum has a forbidden value"),
-            ("will content-type a will content-type b", "-D: content-type stands twice for will"),
+            ("will content-type a will content-type b", "-D: content-type is given twice for will"),
         ] {
             let error = format!("{:#}", parse(line).unwrap_err());
             assert!(error.contains(expected), "{line}: {error}");

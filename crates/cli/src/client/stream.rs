@@ -70,8 +70,9 @@ impl Layers {
         let stage = match &address.tls {
             None => Stage::Connected(socket),
             Some(config) => {
-                let name = ServerName::try_from(address.host.clone())
-                    .with_context(|| format!("{} is no name for TLS", address.host))?;
+                let name = ServerName::try_from(address.host.clone()).with_context(|| {
+                    format!("{} is not a valid host name for TLS", address.host)
+                })?;
                 let connection = ClientConnection::new(config.clone(), name)?;
                 Stage::Tls(Box::new(StreamOwned::new(connection, socket)))
             }
@@ -130,7 +131,7 @@ impl Layers {
                     self.stage = open;
                     return Ok(true);
                 }
-                Stage::Failed => bail!("the handshake has failed before"),
+                Stage::Failed => bail!("the handshake has already failed"),
             }
         }
     }
@@ -264,7 +265,7 @@ impl Read for WebSocketStream {
                 Ok(Message::Text(_)) => {
                     return Err(io::Error::new(
                         ErrorKind::InvalidData,
-                        "the broker sent text over the WebSocket, and MQTT is binary",
+                        "the broker sent a text message over the WebSocket; MQTT and AMQP use binary messages",
                     ));
                 }
                 Ok(_) => {}

@@ -30,7 +30,7 @@ impl FromStr for Url {
             "amqps" => (true, true, false),
             "ws" => (false, false, true),
             "wss" => (false, true, true),
-            _ => return Err(format!("`{scheme}` is none of mqtt, mqtts, ws, wss, amqp, amqps")),
+            _ => return Err(format!("`{scheme}` is not one of mqtt, mqtts, ws, wss, amqp, amqps")),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, address) = match authority.rsplit_once('@') {
@@ -71,8 +71,9 @@ fn split_port(address: &str) -> Result<(&str, Option<u16>), String> {
             None => (address, None),
         },
     };
-    let port =
-        port.map(|port| port.parse().map_err(|_| format!("`{port}` is no port"))).transpose()?;
+    let port = port
+        .map(|port| port.parse().map_err(|_| format!("`{port}` is not a port number")))
+        .transpose()?;
     Ok((host, port))
 }
 
@@ -122,9 +123,9 @@ mod tests {
     fn mistakes() {
         for (text, expected) in [
             ("localhost:1883", "a URL looks like mqtt://host:port/topic"),
-            ("http://x", "`http` is none of mqtt, mqtts, ws, wss, amqp, amqps"),
+            ("http://x", "`http` is not one of mqtt, mqtts, ws, wss, amqp, amqps"),
             ("mqtt:///topic", "the URL has no host"),
-            ("mqtt://h:port", "`port` is no port"),
+            ("mqtt://h:port", "`port` is not a port number"),
             ("mqtt://[::1", "the bracket `[` is not closed"),
             ("mqtt://h/a%2", "`a%2` has a % without two hex digits"),
             ("mqtt://%ff@h", "`%ff` is not UTF-8"),

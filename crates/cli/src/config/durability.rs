@@ -18,7 +18,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         found.add(
             Place::of(&["storage", "shards"]),
             format!("{} shards are too many", settings.storage.shards),
-            "0 takes one for each core, at most 8; the most is 64",
+            "0 means one for each core, at most 8; the maximum is 64",
         );
     }
     check_class(&Place::of(&["limits"]).key("durability"), settings.limits.durability, found);
@@ -31,19 +31,19 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     for (i, rule) in settings.durability.iter().enumerate() {
         let place = Place::of(&["durability"]).index(i);
         if !known.insert((&rule.filter, &rule.keys, &rule.tenant)) {
-            let hint = "the first one counts; keep one of the two";
-            found.add(place.clone(), "a rule for the same topics or keys stands above", hint);
+            let hint = "only the first one applies; keep one of the two";
+            found.add(place.clone(), "an earlier rule is for the same topics or keys", hint);
         }
         check_class(&place.key("class"), rule.class, found);
         if let Some(Err(error)) = rule.tenant.as_deref().map(check_tenant_name) {
-            let hint = "without a tenant it is for all of them";
+            let hint = "without this key the rule applies to all tenants";
             found.add(place.key("tenant"), error.to_string(), hint);
         }
         let filter = match (&rule.filter, &rule.keys) {
             (Some(filter), None) => filter,
             (None, Some(_)) => continue,
             _ => {
-                let message = "names both topics and keys, or neither";
+                let message = "a rule needs either `filter` or `keys`";
                 let hint = "filter = \"telemetry/#\" is for topics, keys = \"cache:*\" for the state store";
                 found.add(place, message, hint);
                 continue;
@@ -54,7 +54,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             let hint = "an example: \"telemetry/#\"";
             found.add(place, format!("not a topic filter: {error}"), hint);
         } else if topic::is_shared(filter) {
-            let hint = "messages have a class, not subscriptions: name their topics";
+            let hint = "the class belongs to messages, not to subscriptions: use a filter for their topics";
             found.add(place, "a shared subscription cannot have a durability class", hint);
         }
     }

@@ -139,7 +139,7 @@ impl<'a> Document<'a> {
             .map_err(|error| syntax(span(error.range()), error.kind().to_string()))?;
         let root = parsed.value.ok_or_else(|| syntax(0..0, "the file is empty".into()))?;
         if let Some(again) = twice(&root) {
-            let message = format!("`{}` stands here twice", again.name.as_str());
+            let message = format!("`{}` occurs twice", again.name.as_str());
             return Err(syntax(span(again.range), message));
         }
         let value = root.clone().into();
@@ -319,7 +319,7 @@ mod tests {
         check("", &["1:1 the file is empty"]);
         check("{\n  \"UserConfig\": [1 2]\n}", &["2:19 Expected comma"]);
         check("{\n  'a': 1\n}", &["2:3 Single-quoted strings are not allowed"]);
-        check("{\"a\": 1,\n \"a\": 2}", &["2:2 `a` stands here twice"]);
+        check("{\"a\": 1,\n \"a\": 2}", &["2:2 `a` occurs twice"]);
         check("{\"a\": 1", &["1:1 Unterminated object"]);
     }
 

@@ -27,7 +27,7 @@ const TOML: Words = Words {
 };
 
 /// Hint for a definition that cannot be used. The message says what is wrong.
-pub const HINT: &str = "docs/operating/entities.md has all properties and what they may be";
+pub const HINT: &str = "docs/operating/entities.md lists all properties and their values";
 
 /// Checks the entities that the configuration itself declares.
 pub fn check(settings: &Settings, found: &mut Objections) {
@@ -37,7 +37,11 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     let of_topics = of_topics.map(|(i, tenant)| (Place::of(&["topics"]).index(i), tenant));
     for (place, tenant) in tenants.chain(of_topics) {
         if let Err(error) = check_tenant_name(tenant) {
-            found.add(place.key("tenant"), error.to_string(), "without a tenant it is `default`");
+            found.add(
+                place.key("tenant"),
+                error.to_string(),
+                "without this key the tenant is `default`",
+            );
         }
     }
     let all = Definitions {

@@ -29,7 +29,7 @@ pub fn warnings(file: Option<&Path>, settings: &Settings) -> Vec<String> {
         .filter(|(file, _)| is_exposed(file))
         .map(|(file, what)| {
             let file = file.display();
-            format!("{file} can be read by every user of this machine, and has {what}: `chmod o= {file}`")
+            format!("{file} has {what}, and every user of this machine can read it: run `chmod o= {file}`")
         })
         .collect()
 }

@@ -34,8 +34,8 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     } else if tls.require_client_certificate {
         found.add(
             Place::of(&["tls", "require_client_certificate"]),
-            "client certificates are required, but nothing says which to accept",
-            "set `client_ca` to the PEM file of the authority that issues them",
+            "client certificates are required, but no authority is named that issues them",
+            "set `client_ca` to the PEM file of this authority",
         );
     }
 }
@@ -85,7 +85,7 @@ fn object(place: Place, path: &Path, kind: &str, error: &pem::Error, found: &mut
     let path = path.display();
     match error {
         pem::Error::Io(error) => {
-            let hint = "a relative path counts from the directory in which barid was started";
+            let hint = "a relative path is relative to the directory in which barid was started";
             found.add(place, format!("cannot read {path}: {error}"), hint);
         }
         pem::Error::NoItemsFound => {

@@ -27,7 +27,7 @@ pub fn explain(raw: &str) -> (String, Option<String>) {
         }
     }
     if raw.starts_with("duplicate key") {
-        return ("this key stands twice in its table".into(), Some("keep one of the two".into()));
+        return ("this key occurs twice in its table".into(), Some("keep one of the two".into()));
     }
     (raw.into(), None)
 }
@@ -49,7 +49,7 @@ fn in_words(expected: &str) -> (String, Option<&'static str>) {
         "u32" => range(u32::MAX.into()),
         "usize" | "u64" => "a whole number, 0 or more".into(),
         "a boolean" => "true or false".into(),
-        "a string" | "path string" => return ("a text".into(), Some("put it in \"quotes\"")),
+        "a string" | "path string" => return ("a string".into(), Some("put it in \"quotes\"")),
         "socket address" => return ("an address".into(), Some(ADDRESS_HINT)),
         "a sequence" => return ("a list".into(), Some("a list is written [\"one\", \"two\"]")),
         "struct Listener" => {

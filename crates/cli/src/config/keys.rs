@@ -10,8 +10,8 @@ use super::problem::Place;
 use super::users::check_name;
 use super::validate::Objections;
 
-const SECRET_HINT: &str = "`key = \"…\"` has the secret itself, `key_file = \"…\"` names a file that has it; \
-     `openssl rand -base64 32` makes a good one";
+const SECRET_HINT: &str = "`key = \"…\"` is the secret itself, `key_file = \"…\"` names a file that contains it; \
+     `openssl rand -base64 32` generates one";
 
 /// Text between the path of a topic and the name of a subscription.
 const SUBSCRIPTIONS: &str = "/Subscriptions/";
@@ -22,9 +22,9 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         let place = Place::of(&["keys"]).index(i);
         if check_name(&key.name).is_err() || key.name.contains('%') {
             let hint = "the name of a key is {tenant}/{name}, or {name} for the tenant `default`, without %";
-            found.add(place.key("name"), "this cannot be the name of a key", hint);
+            found.add(place.key("name"), "not a valid name of a key", hint);
         } else if !names.insert(full_name(&key.name)) {
-            let message = format!("the key `{}` stands here twice", key.name);
+            let message = format!("the key `{}` is declared twice", key.name);
             found.add(place.key("name"), message, "give each key a name of its own");
         }
         if let Err((step, message)) = secret(key) {
@@ -32,13 +32,14 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         }
         if key.rights.is_empty() {
             let hint = "Send, Listen, or Manage, which includes both";
-            found.add(place.key("rights"), "a key without rights is good for nothing", hint);
+            found.add(place.key("rights"), "a key without rights allows nothing", hint);
         }
         if let Some(entity) = &key.entity
             && !can_begin_a_path(entity)
         {
-            let hint = "the name of a queue or topic, without it the key is for all of them";
-            found.add(place.key("entity"), "this cannot be the path of an entity", hint);
+            let hint =
+                "use the name of a queue or topic; without `entity` the key is for all of them";
+            found.add(place.key("entity"), "not a valid path of an entity", hint);
         }
     }
 }

@@ -38,10 +38,10 @@ fn check_limits(place: &Place, limits: &Limits, common: Option<&Limits>, found: 
             continue;
         }
         if value < rule.min {
-            let message = format!("{} is {value}; the least is {}", rule.key, rule.min);
+            let message = format!("{} is {value}; the minimum is {}", rule.key, rule.min);
             found.add(place.key(rule.key), message, rule.why);
         } else if value > rule.max {
-            let message = format!("{} is {value}; the most is {}", rule.key, rule.max);
+            let message = format!("{} is {value}; the maximum is {}", rule.key, rule.max);
             found.add(place.key(rule.key), message, rule.why);
         }
     }
@@ -84,7 +84,7 @@ const RULES: &[Rule] = &[
         value: |limits| limits.max_packet_size,
         min: MIN_PACKET_SIZE,
         max: MAX_PACKET_SIZE,
-        why: "bytes of a whole packet; MQTT has none larger than 268435460",
+        why: "bytes of a whole packet; the maximum in MQTT is 268435460",
     },
     Rule {
         key: "receive_maximum",

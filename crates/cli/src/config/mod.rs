@@ -52,7 +52,7 @@ pub struct Overrides {
     /// AMQP 1.0 over TLS: IP:PORT, or `off`; needs [tls] [default: off]
     #[arg(long, value_name = "ADDR", env = "BARID_AMQPS", value_parser = parse_switch)]
     pub amqps: Option<Switch>,
-    /// Queues and topics to declare, in the form of the emulator's Config.json
+    /// File that declares queues and topics, in the format of the emulator's Config.json
     #[arg(long, value_name = "FILE", env = "BARID_ENTITIES")]
     pub entities: Option<PathBuf>,
     /// HTTP for operators, /healthz and /metrics: IP:PORT [default: 127.0.0.1:8081]
@@ -162,7 +162,7 @@ pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Settings, Prob
     let text = std::fs::read_to_string(file).map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                Some("without --config and BARID_CONFIG barid starts with its defaults".into())
+                Some("without --config and BARID_CONFIG, barid starts with its defaults".into())
             }
             std::io::ErrorKind::InvalidData => Some("the file must be UTF-8".into()),
             _ => None,

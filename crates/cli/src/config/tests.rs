@@ -76,7 +76,7 @@ fn a_password_is_never_shown() {
 #[test]
 fn syntax() {
     check("a = [1\nb = \n", &["2:1 missing comma between array elements, expected `,`"]);
-    check("workers = 1\nworkers = 2", &["2:1 this key stands twice in its table -> keep one"]);
+    check("workers = 1\nworkers = 2", &["2:1 this key occurs twice in its table -> keep one"]);
     check("workers = ", &["1:11 string values must be quoted, expected literal string"]);
 }
 
@@ -141,7 +141,7 @@ fn listeners() {
         check(
             &toml,
             &[
-                "1:50 no client can ask for this path: only visible ASCII characters but ? and # can stand in it -> /mqtt",
+                "1:50 no client can request this path: it may have only visible ASCII characters except ? and # -> /mqtt",
             ],
         );
     }
@@ -206,12 +206,12 @@ fn keys() {
          [[keys]]\nname = 'c'\nkey_file = '/no/such'\nrights = ['Send']\n\
          [[keys]]\nname = 'd'\nrights = ['Send']",
         &[
-            "4:1 a key without rights is good for nothing -> Manage",
-            "6:8 the key `default/a` stands here twice -> of its own",
+            "4:1 a key without rights allows nothing -> Manage",
+            "6:8 the key `default/a` is declared twice -> of its own",
             "7:7 the secret is empty -> key_file",
-            "10:8 this cannot be the name of a key -> {tenant}/{name}",
+            "10:8 not a valid name of a key -> {tenant}/{name}",
             "12:12 `key` and `key_file` exclude each other",
-            "14:10 this cannot be the path of an entity -> queue or topic",
+            "14:10 not a valid path of an entity -> queue or topic",
             "17:12 cannot read /no/such: No such file or directory (os error 2)",
             "20:8 the key `d` has no secret -> openssl",
         ],
@@ -293,7 +293,7 @@ fn bindings() {
             "5:11 `{3}`: topics of `a/+` have 2 levels -> {property:NAME}",
             "6:1 neither `queue` nor `topic` is there -> from MQTT to a queue",
             "13:10 a tenant's name cannot contain '/' -> `default`",
-            "19:8 the binding `d` stands here twice -> of its own",
+            "19:8 the binding `d` is declared twice -> of its own",
         ],
     );
     check(
@@ -332,7 +332,7 @@ fn tls() {
         &[
             "2:15 cannot read /no/such.pem: No such file or directory (os error 2) -> relative",
             &format!("3:7 there is no private key in {not_pem} -> must be PEM"),
-            "4:30 client certificates are required, but nothing says which to accept -> client_ca",
+            "4:30 client certificates are required, but no authority is named that issues them -> client_ca",
         ],
     );
     check(
@@ -370,24 +370,24 @@ fn limits_and_tenants() {
         "[limits]\nmax_qos = 3\nreceive_maximum = 0\nmax_packet_size = 10\nconnect_timeout = 0\n\
          [tenants.acme.limits]\nmax_qos = 3\nmax_packet_size = 268435461",
         &[
-            "2:11 max_qos is 3; the most is 2 -> 0, 1 or 2",
-            "3:19 receive_maximum is 0; the least is 1 -> max_qos = 1",
-            "4:19 max_packet_size is 10; the least is 64",
-            "5:19 connect_timeout is 0; the least is 1",
-            "8:19 max_packet_size is 268435461; the most is 268435460",
+            "2:11 max_qos is 3; the maximum is 2 -> 0, 1 or 2",
+            "3:19 receive_maximum is 0; the minimum is 1 -> max_qos = 1",
+            "4:19 max_packet_size is 10; the minimum is 64",
+            "5:19 connect_timeout is 0; the minimum is 1",
+            "8:19 max_packet_size is 268435461; the maximum is 268435460",
         ],
     );
     check(
         "[limits]\nmax_client_id_bytes = 1\nmax_sessions = 0",
         &[
-            "2:23 max_client_id_bytes is 1; the least is 23 -> 23 bytes",
-            "3:16 max_sessions is 0; the least is 1",
+            "2:23 max_client_id_bytes is 1; the minimum is 23 -> 23 bytes",
+            "3:16 max_sessions is 0; the minimum is 1",
         ],
     );
     accept("[limits]\nmax_packet_size = 268435460\nmax_qos = 0\nreceive_maximum = 1", &[]);
     check("[tenants.'a/b']", &["1:10 a tenant's name cannot contain '/' -> {tenant}/{client}"]);
     check("max_tenants = 0", &["1:15 with no tenant at all nobody can connect"]);
-    check("workers = 2000", &["1:11 2000 threads are too many -> the most is 1024"]);
+    check("workers = 2000", &["1:11 2000 threads are too many -> the maximum is 1024"]);
 }
 
 #[test]
@@ -403,9 +403,9 @@ fn durability() {
             "6:10 not a topic filter: + and # need a level of their own, and # must be the last -> #",
             "9:10 a shared subscription cannot have a durability class -> topics",
             "10:9 `replicated` needs a cluster, which this version does not have -> `local`",
-            "11:10 a tenant's name cannot contain '/' -> all of them",
+            "11:10 a tenant's name cannot contain '/' -> all tenants",
             "13:10 257 shards are too many -> 64",
-            "15:27 max_tenant_queued_bytes is 0; the least is 1 -> wait",
+            "15:27 max_tenant_queued_bytes is 0; the minimum is 1 -> wait",
         ],
     );
     check("limits.durability = 'lokal'", &["1:21 unknown value `lokal` -> did you mean `local`?"]);
@@ -414,7 +414,7 @@ fn durability() {
         "[[durability]]\nfilter = 'a'\nclass = 'memory'\n\
          [[durability]]\nfilter = 'a'\ntenant = 'acme'\nclass = 'memory'\n\
          [[durability]]\nfilter = 'a'\nclass = 'local'",
-        &["8:1 a rule for the same topics or keys stands above -> keep one"],
+        &["8:1 an earlier rule is for the same topics or keys -> keep one"],
     );
     accept("[[durability]]\nfilter = 'a/#'\nclass = 'memory'\ntenant = 'acme'", &[]);
 }
@@ -422,17 +422,17 @@ fn durability() {
 #[test]
 fn users() {
     check("[[users]]\nname = 'a'", &["1:1 the key `password` is missing"]);
-    check("[[users]]\nname = 'a'\npassword = 5", &["3:12 integer `5` in place of a text"]);
+    check("[[users]]\nname = 'a'\npassword = 5", &["3:12 integer `5` in place of a string"]);
     check(
         "[[users]]\nname = 'a'\npassword = 'HASH'\npublish = ['ok/%c/#', 'a#']\n\
          [[users]]\nname = 'a'\npassword = 'plain'\n\
          [[users]]\nname = '/b'\npassword = '$argon2i$v=19$m=16,t=2,p=1$YWJjZGVmZ2g$YWJjZGVmZ2hpamtsbW5v'",
         &[
             "4:23 not a topic filter: + and # need a level of their own, and # must be the last -> %c",
-            "6:8 the user `a` stands here twice",
-            "7:12 this is no argon2id hash; a password must not stand here as it is -> barid passwd",
+            "6:8 the user `a` is declared twice",
+            "7:12 not an argon2id hash; the password itself must not be in the configuration -> barid passwd",
             "9:8 a tenant needs a name",
-            "10:12 the password is hashed, but not with argon2id",
+            "10:12 the hash is not an argon2id hash",
         ],
     );
 }
@@ -445,9 +445,9 @@ fn a_user_has_one_block_however_its_name_is_written() {
              [[users]]\nname = '{other}'\npassword = 'HASH'"
         )
     };
-    let message = "5:8 `default/x` and `x` are one user, who stands here twice -> one [[users]]";
+    let message = "5:8 `default/x` and `x` are one user, declared twice -> one [[users]]";
     check(&two("x", "default/x"), &[message]);
-    check(&two("default/x", "x"), &["5:8 the user `x` stands here twice -> one [[users]]"]);
+    check(&two("default/x", "x"), &["5:8 the user `x` is declared twice -> one [[users]]"]);
     accept(&two("x", "acme/x"), &[]);
     accept(&two("default/x", "default/x/y"), &[]);
 }
@@ -488,15 +488,13 @@ fn what_can_never_log_in_is_refused() {
     check(&long, &["1:10 a tenant's name has at most 64 bytes, and this one has 65 -> user name"]);
     check(
         "[[users]]\nname = 'a/#'\npassword = 'HASH'\npublish = ['x/%c', 'all/%u']",
-        &[
-            "4:20 %u stands for a user name that has + or #, which would be wildcards -> another name",
-        ],
+        &["4:20 %u stands for the user name, whose + or # would be wildcards -> another name"],
     );
     check(
         "[[keys]]\nname = 'a%2Fb'\nkey = 's'\nrights = ['Send']\nentity = 'a//b'",
         &[
-            "2:8 this cannot be the name of a key -> without %",
-            "5:10 this cannot be the path of an entity -> queue or topic",
+            "2:8 not a valid name of a key -> without %",
+            "5:10 not a valid path of an entity -> queue or topic",
         ],
     );
     accept(

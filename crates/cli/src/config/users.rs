@@ -26,9 +26,9 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         } else if !names.insert(full_name(&user.name)) {
             let message = match user.name.strip_prefix("default/") {
                 Some(short) => {
-                    format!("`{}` and `{short}` are one user, who stands here twice", user.name)
+                    format!("`{}` and `{short}` are one user, declared twice", user.name)
                 }
-                None => format!("the user `{}` stands here twice", user.name),
+                None => format!("the user `{}` is declared twice", user.name),
             };
             found.add(place.key("name"), message, "put all rules of a user into one [[users]]");
         }
@@ -60,7 +60,7 @@ fn check_rules(place: &Place, user: &User, found: &mut Objections) {
     for (key, filters) in [("publish", &user.publish), ("subscribe", &user.subscribe)] {
         for (i, filter) in filters.iter().enumerate() {
             if filter.contains("%u") && user.name.contains(['+', '#']) {
-                let message = "%u stands for a user name that has + or #, which would be wildcards";
+                let message = "%u stands for the user name, whose + or # would be wildcards";
                 found.add(place.key(key).index(i), message, "give the user another name");
                 continue;
             }

@@ -65,7 +65,7 @@ fn general(settings: &Settings, found: &mut Objections) {
         found.add(
             Place::of(&["workers"]),
             format!("{} threads are too many", settings.workers),
-            "0 takes one thread for each core; the most is 1024",
+            "0 means one thread for each core; the maximum is 1024",
         );
     }
     if settings.data_dir.as_os_str().is_empty() {
@@ -75,7 +75,7 @@ fn general(settings: &Settings, found: &mut Objections) {
         found.add(
             Place::of(&["max_tenants"]),
             "with no tenant at all nobody can connect",
-            "the least is 1: the tenant `default`",
+            "the minimum is 1: the tenant `default`",
         );
     }
     if let Err((message, hint)) = check_level(&settings.log.level) {
@@ -148,7 +148,9 @@ fn wrong_with_path(path: &str) -> Option<&'static str> {
         return Some("the path must begin with `/`");
     }
     let is_possible = |c: char| c.is_ascii_graphic() && !matches!(c, '?' | '#');
-    (!path.chars().all(is_possible)).then_some("no client can ask for this path: only visible ASCII characters but ? and # can stand in it")
+    (!path.chars().all(is_possible)).then_some(
+        "no client can request this path: it may have only visible ASCII characters except ? and #",
+    )
 }
 
 /// Refuses addresses that the network can reach without credentials. Without users anybody may connect with any
@@ -163,8 +165,8 @@ fn exposure(settings: &Settings, found: &mut Objections) {
                 "{} can be reached from the network, and the admin API has no password",
                 settings.admin.address
             ),
-            "listen on 127.0.0.1 or [::1], whatever [[users]] there are; operators elsewhere come through a \
-             tunnel (`ssh -L 8081:127.0.0.1:8081 HOST`), programs through a proxy on this machine that asks who they are",
+            "listen on 127.0.0.1 or [::1], even with [[users]]; remote operators can use a tunnel \
+             (`ssh -L 8081:127.0.0.1:8081 HOST`), and programs a proxy on this machine that authenticates them",
         );
     }
     let addresses = listeners(settings).map(|(name, listener)| {

@@ -48,7 +48,7 @@ fn in_words(keyspace: Keyspace, key: &[u8]) -> Result<String, RecordError> {
         }
         keys::STATE_ANSWERS => {
             let AnsweredKey { session, packet_id, .. } = AnsweredKey::decode(key)?;
-            format!("what request {packet_id} of session {session} was answered")
+            format!("the answer to request {packet_id} of session {session}")
         }
         keys::ENTITIES => format!("the definition of {:?}", EntityKey::decode(key)?.path),
         keys::QUEUE_ENTRIES => {
@@ -65,7 +65,7 @@ fn in_words(keyspace: Keyspace, key: &[u8]) -> Result<String, RecordError> {
         }
         keys::QUEUE_SEEN => {
             let QueueSeenKey { queue, message_id, .. } = QueueSeenKey::decode(key)?;
-            format!("that queue {queue} has seen the message id {message_id:?}")
+            format!("the message id {message_id:?} in the duplicate detection of queue {queue}")
         }
         keys::QUEUE_NUMBERS => {
             let QueueNumbersKey { queue, part, .. } = QueueNumbersKey::decode(key)?;
@@ -73,7 +73,7 @@ fn in_words(keyspace: Keyspace, key: &[u8]) -> Result<String, RecordError> {
         }
         keys::SHARD => {
             ShardKey::decode(key)?;
-            "which numbers of sessions and queues are reserved".into()
+            "the reserved numbers of sessions and queues".into()
         }
         _ => return Err(RecordError::Malformed("its keyspace is unknown")),
     })

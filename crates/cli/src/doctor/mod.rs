@@ -30,16 +30,17 @@ const CANNOT_LOOK: u8 = 2;
 /// Check a data directory
 #[derive(clap::Args)]
 #[command(after_help = "\
-Reads everything, compares all checksums and says what is wrong and what is lost with it. The broker of the
-directory must not be running.
+Reads all data, verifies all checksums, and reports what is damaged and what is lost with it. The broker of
+the directory must not be running.
 
-Without --quarantine no record is changed. (What a crash has left behind the last commit is cut off, as it
-is when the broker starts.) With it, what is damaged is taken out, so that the broker starts with what is
-left: damaged files are copied into DIR/quarantine/TIME first, records that cannot be read or whose other
-half is lost are written to records.jsonl there, and lost.txt lists what was lost. The engine `lsm` cannot
-do that.
+Without --quarantine no record is changed. (The remains of a crash after the last commit are cut off, as at
+every start of the broker.) With --quarantine the damaged parts are removed, so that the broker can start
+with the rest: damaged files are first copied into DIR/quarantine/TIME; records that cannot be read, or that
+belong to lost records, are written to records.jsonl there; and lost.txt lists what was lost. The storage
+engine `lsm` has no quarantine.
 
-Exit status: 0 all is well, also after --quarantine; 1 something is wrong; 2 it cannot be looked at.
+Exit status: 0 no damage is left, also after --quarantine; 1 there is damage; 2 the directory cannot be
+examined.
 
 Examples:
   barid doctor --data-dir /var/lib/barid
@@ -100,7 +101,10 @@ fn take_out(args: &Args, before: &Report) -> anyhow::Result<ExitCode> {
     if !args.json {
         print(as_text(path, before))?;
     }
-    let what = format!("take what is damaged out of {}, and go on without it", path.display());
+    let what = format!(
+        "remove the damaged files and records from {}, and continue without them",
+        path.display()
+    );
     confirm(&args.confirmation, &what)?;
     let Quarantined { directory, files, lost, records } = quarantine(path, &before.losses)?;
     let after = examine(path)?;
@@ -120,15 +124,15 @@ fn take_out(args: &Args, before: &Report) -> anyhow::Result<ExitCode> {
             text += &format!("… and {} more, in lost.txt.\n", lost.len() - LISTED_MAX);
         }
         text += &format!(
-            "{} and {} taken out: {}\n",
+            "{} and {} moved to quarantine: {}\n",
             count(files.len() as u64, "file", "files"),
             count(records, "record", "records"),
             directory.display()
         );
         text + if is_well {
-            "All that is left is well: start the broker.\n"
+            "The rest is intact: start the broker.\n"
         } else {
-            "Something is still wrong: restore a backup. `barid doctor` says what it is.\n"
+            "There is still damage: restore a backup. `barid doctor` lists the damage.\n"
         }
     })?;
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -147,7 +151,7 @@ fn as_text(path: &Path, report: &Report) -> String {
         unread if unread == report.shards => {}
         unread => {
             let unread = count(unread as u64, "damaged shard", "damaged shards");
-            text += &format!("{table}\nWhat is in {unread} was not read.\n\n");
+            text += &format!("{table}\nThe contents of {unread} were not read.\n\n");
         }
     }
     if report.findings.is_empty() {
@@ -185,7 +189,7 @@ fn lost(report: &Report) -> Vec<String> {
             }
         }));
         if !loss.is_all {
-            lines.push("perhaps more: what was damaged there cannot all be told".into());
+            lines.push("perhaps more: the damaged records cannot all be identified".into());
         }
     }
     lines.dedup();
@@ -196,15 +200,15 @@ fn advice(path: &Path, report: &Report) -> String {
     let path = path.display();
     let mut text = format!(
         "\nWhat to do:\n\
-         - Look after the machine first: bytes change by themselves on a disk or in memory that fails.\n\
+         - Check the hardware first: a failing disk or failing memory changes data.\n\
          - Keep a copy: cp -a {path} {path}.damaged\n\
-         - If there is a backup, make a new directory of it, and start the broker with that:\n    \
+         - If there is a backup, restore it to a new directory, and start the broker with that:\n    \
            barid restore BACKUP --data-dir {path}.restored\n  \
-           What came after the backup is lost.\n"
+           Changes after the backup are lost.\n"
     );
     if report.can_be_salvaged {
         text += &format!(
-            "- Or go on with what is left, without what is listed above:\n    \
+            "- Or continue with the rest, without the records listed above:\n    \
                barid doctor --data-dir {path} --quarantine\n"
         );
     }

@@ -101,8 +101,8 @@ fn outcome(store: &dyn Store, loss: &Loss) -> anyhow::Result<Vec<String>> {
             None => format!("shard {shard}"),
         };
         lines.push(format!(
-            "perhaps more: what {what} had cannot be told. What was put there is lost; what was changed or \
-             removed there may be as it was before"
+            "perhaps more: the records in {what} cannot be identified. New records there are lost; records that \
+             were changed or removed there may have their earlier values"
         ));
     }
     Ok(lines)
@@ -140,7 +140,7 @@ fn take_out(
             "value_base64": BASE64.encode(value),
         });
         taken.removed.push((keyspace, key.to_vec()));
-        taken.said.push(format!("taken out, as {why}: {what}"));
+        taken.said.push(format!("moved to quarantine, as {why}: {what}"));
         writeln!(out, "{line}").with_context(|| writing(path))
     };
     for keyspace in (0..keys::NAMES.len() as u8).map(Keyspace) {

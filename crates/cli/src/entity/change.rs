@@ -38,7 +38,7 @@ pub fn make<N: Named + Args, A: Given + Args>(
     };
     told(&admin, named, answer, |described| {
         let properties = properties(&described.properties);
-        format!("made {}\n{properties}{}", entity.name, more(described))
+        format!("created {}\n{properties}{}", entity.name, more(described))
     })
 }
 

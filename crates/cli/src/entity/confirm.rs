@@ -19,7 +19,7 @@ pub fn confirm(confirmation: &Confirmation, what: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        bail!("nothing done: say --yes to {what} without being asked");
+        bail!("nothing done: there is no terminal to confirm at; use --yes to {what}");
     }
     eprint!("{what}? [y/N] ");
     io::stderr().flush().context("asking")?;

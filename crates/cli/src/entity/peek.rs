@@ -96,7 +96,7 @@ pub fn run<N: Named + ClapArgs>(with: &With<N, Args>) -> anyhow::Result<ExitCode
         table(&messages).to_string()
     };
     if let Some(next) = next {
-        text += &format!("… and more: --from {next}\n");
+        text += &format!("… and more: continue with --from {next}\n");
     }
     print(text)?;
     Ok(ExitCode::SUCCESS)

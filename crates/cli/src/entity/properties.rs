@@ -80,7 +80,7 @@ struct Receiving {
     /// Number of deliveries after which a message becomes a dead letter [default: 10]
     #[arg(long, value_name = "N")]
     max_delivery_count: Option<u32>,
-    /// Messages that expire become dead letters, instead of being gone
+    /// Messages that expire become dead letters instead of being deleted
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     dead_lettering_on_message_expiration: Option<bool>,
     /// Queue or topic that messages are forwarded to; empty: none

@@ -17,9 +17,9 @@ const PAGE: usize = 10_000;
 /// List sessions by client identifier
 #[derive(clap::Args)]
 #[command(after_help = "\
-QUEUED and BYTES are of the messages that wait, OLDEST is how long the first of them has waited, IN
-FLIGHT are messages sent and not acknowledged. Clients of AMQP have no such sessions: their connections
-are listed below the sessions, with the name of the container, the key, and how long they have been there.
+QUEUED and BYTES are the number and size of the waiting messages, OLDEST is how long the first of them has
+waited, IN FLIGHT counts messages sent and not acknowledged. AMQP clients have no such sessions: their
+connections are listed below the sessions, with the container name, the key, and their age.
 
 Examples:
   barid session list

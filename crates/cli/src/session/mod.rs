@@ -13,13 +13,13 @@ use crate::admin::{Admin, TenantArgs, encode, printable};
 use crate::output::print;
 use crate::plural::count;
 
-/// See and end the sessions of a running broker
+/// List and end the sessions of a running broker
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  barid session list --away                 who is away, and what waits for them
+  barid session list --away                 who is away, and how much waits for them
   barid session show sensor-7               its subscriptions, its will, when it expires
-  barid session drop sensor-7               end it, and drop what waits for it")]
+  barid session drop sensor-7               end it, and drop its waiting messages")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -37,11 +37,11 @@ enum Command {
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The client may connect again at once: to keep it out, take its user or key from the configuration first.
+The client may connect again at once: to keep it out, first remove its user or key from the configuration.
 
 Examples:
   barid session drop sensor-7
-  barid session drop --amqp 17              closes an AMQP connection; `barid session list` has its number")]
+  barid session drop --amqp 17              closes an AMQP connection; `barid session list` shows its number")]
 struct DropArgs {
     /// Client identifier
     #[arg(value_name = "CLIENT", value_parser = NonEmptyStringValueParser::new(),

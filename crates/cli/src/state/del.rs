@@ -12,7 +12,7 @@ use crate::client::ConnectArgs;
 use crate::output::print;
 
 const EXIT_STATUS: &str = "\
-Exit status: 0 it is deleted; 1 it is not, as there is no such key or it has another value, or an
+Exit status: 0 the key is deleted; 1 there is no such key, or it has another value, or an
 error; 2 wrong usage; 3 the broker refused; 27 no answer in time.";
 
 /// Delete a key
@@ -35,7 +35,7 @@ pub struct Args {
 #[derive(clap::Args)]
 #[command(disable_help_flag = true, after_help = format!("\
 Examples:
-  barid state vdel lock me                  give a lock back, but not another's
+  barid state vdel lock me                  release a lock, but only one's own
 
 {EXIT_STATUS}"))]
 pub struct IfArgs {

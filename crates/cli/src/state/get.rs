@@ -16,7 +16,7 @@ use crate::output::print;
 #[command(
     disable_help_flag = true,
     after_help = "\
-The value is printed as it is, without a line feed behind it unless on a terminal.
+The value is printed unchanged; only on a terminal a line feed follows it.
 
 Examples:
   barid state get config/rate
@@ -24,7 +24,7 @@ Examples:
   barid state get config/rate --json        {\"key\":…,\"value\":…,\"version\":…}
   barid state get --hex 00FF10
 
-Exit status: 0 there is a value, also an empty one; 1 there is no such key, or an error; 2 wrong
+Exit status: 0 the key has a value, possibly empty; 1 there is no such key, or an error; 2 wrong
 usage; 3 the broker refused; 27 no answer in time."
 )]
 pub struct Args {
@@ -33,7 +33,7 @@ pub struct Args {
     name: String,
     #[command(flatten)]
     notation: Notation,
-    /// Print a JSON object with the version; values that are not UTF-8 in `value_base64`
+    /// Print a JSON object with the version; a value that is not UTF-8 is in `value_base64`
     #[arg(long)]
     json: bool,
     /// Print help

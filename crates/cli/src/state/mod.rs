@@ -28,12 +28,12 @@ Examples:
   barid state get config/rate
   barid state watch config/rate --json
   barid state scan 'config/*'
-  barid state lock backup -- backup.sh      one at a time, however many try
+  barid state lock backup -- backup.sh      one client at a time
 
-Keys are UTF-8; --hex and --base64 are for others. Values are any bytes. Each command tells more
-with --help.
+Keys are UTF-8; use --hex or --base64 for other keys. Values are any bytes. For details of a command
+use its --help.
 
-Exit status: 0 as asked for; 1 not so, as the sentence on standard error says, or an error; 2 wrong
+Exit status: 0 as asked for; 1 not as asked for, as standard error explains, or an error; 2 wrong
 usage; 3 the broker refused; 27 no answer in time.")]
 pub struct Args {
     #[command(subcommand)]
@@ -115,8 +115,8 @@ mod tests {
             ("set k v --file f", "cannot be used with"),
             ("set k v --if-absent --if-absent-or-equal", "cannot be used with"),
             ("set k v --ttl soon", "a number and a unit"),
-            ("set k v --ttl 0s", "more than nothing"),
-            ("set k v --fencing 12", "no version"),
+            ("set k v --ttl 0s", "greater than 0"),
+            ("set k v --fencing 12", "not a version"),
             ("get k --hex --base64", "cannot be used with"),
             ("watch", "<KEY>..."),
             ("watch k --count 0", "0 is not in 1.."),
@@ -124,7 +124,7 @@ mod tests {
             ("lock k", "<COMMAND>..."),
             ("lock k --lease 50ms -- true", "at least 100ms"),
             ("lock k --no-wait --timeout 1s -- true", "cannot be used with"),
-            ("lock k --fencing A=B -- true", "no name of a variable"),
+            ("lock k --fencing A=B -- true", "not a valid name of an environment variable"),
         ] {
             let words = ["barid"].into_iter().chain(line.split(' '));
             let error = Cli::try_parse_from(words).err().map(|error| error.to_string());

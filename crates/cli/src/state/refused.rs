@@ -29,23 +29,24 @@ impl Refused {
         use Refusal as R;
         Some(match self.refusal {
             R::NotAuthorized => format!(
-                "check -u and -P; a rule that allows it, in the [[users]] of the broker's \
-                 configuration: {}",
+                "check -u and -P; this rule in the [[users]] of the broker's configuration \
+                 allows it: {}",
                 self.rule()
             ),
             R::TimestampInFuture => {
                 "this machine's clock is more than a minute ahead of the broker's; set it".into()
             }
             R::FencingTokenInFuture => {
-                "a fencing token is the version that setting a lock gave; is it one of this \
-                 broker? Else this machine's clock is ahead"
+                "a fencing token is the version that setting the lock returned; if this broker \
+                 issued it, this machine's clock is ahead"
                     .into()
             }
             R::FencingTokenRequired => {
-                "the key is protected: say with --fencing which version of the lock you hold".into()
+                "the key is protected: give the version of the lock that you hold with --fencing"
+                    .into()
             }
             R::FencingTokenTooOld => {
-                "the lock was taken by another since; acquire it again and take its new version"
+                "another client has taken the lock since; acquire it again and use its new version"
                     .into()
             }
             R::QuotaExceeded => {

@@ -16,15 +16,15 @@ use crate::output::print_on;
 #[command(
     disable_help_flag = true,
     after_help = "\
-In a pattern `*` stands for any bytes, `?` for one, [a-z] and [!a-z] for one of a class; `\\` takes
-their meaning away. Quote it. Only keys that the user may read are listed.
+In a pattern `*` matches any bytes, `?` matches one, [a-z] and [!a-z] match one of a class; `\\` escapes
+them. Quote the pattern in the shell. Only keys that the user may read are listed.
 
 Examples:
   barid state scan 'config/*'
   barid state scan -0 | xargs -0 -n 1 barid state get
   barid state scan --hex | while read key; do barid state get --hex $key; done
 
-Exit status: 0 all are listed, also none; 1 an error; 2 wrong usage; 3 the broker refused;
+Exit status: 0 all matching keys are listed; 1 an error; 2 wrong usage; 3 the broker refused;
 27 no answer in time."
 )]
 pub struct Args {
@@ -68,7 +68,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let is_read = print_on(page)?;
         match next.filter(|_| is_read) {
             None => break,
-            next if next == token.as_deref() => bail!("the state store gave the same page twice"),
+            next if next == token.as_deref() => {
+                bail!("the state store returned the same page twice")
+            }
             Some(next) => token = Some(next.to_vec()),
         }
     }

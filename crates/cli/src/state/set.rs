@@ -21,7 +21,7 @@ use crate::span;
 #[command(
     disable_help_flag = true,
     after_help = "\
-Prints the version of the value, which serves as fencing token.
+Prints the version of the value, which serves as a fencing token.
 
 Examples:
   barid state set config/rate 20
@@ -30,7 +30,7 @@ Examples:
   barid state set greeting -- -hello-
   TOKEN=$(barid state set lock me --if-absent --ttl 10s) && barid state set door open --fencing $TOKEN
 
-Exit status: 0 it is set; 1 it is not, as the key exists (--if-absent, --if-absent-or-equal), or an
+Exit status: 0 the key is set; 1 it exists already (--if-absent, --if-absent-or-equal), or an
 error; 2 wrong usage; 3 the broker refused; 27 no answer in time."
 )]
 #[command(group = ArgGroup::new("source").required(true))]
@@ -58,7 +58,7 @@ pub struct Args {
     /// The version of the lock that protects the key
     #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
     fencing: Option<String>,
-    /// Ask the broker to keep the key on disk, where it leaves that to clients
+    /// Ask the broker to store the key on disk, if it leaves this choice to clients
     #[arg(long)]
     persist: bool,
     /// Print a JSON object
@@ -75,7 +75,7 @@ pub struct Args {
 pub fn parse_token(text: &str) -> Result<String, String> {
     match Hlc::parse(text) {
         Ok(_) => Ok(text.into()),
-        Err(_) => Err("this is no version, such as 001696374425000:00001:StateStore".into()),
+        Err(_) => Err("not a version, such as 001696374425000:00001:StateStore".into()),
     }
 }
 

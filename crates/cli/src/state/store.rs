@@ -80,7 +80,7 @@ impl Store {
         let client_id = &session.client_id;
         let response_topic = format!("clients/{client_id}/services/{}/response", topics::INVOKE);
         topic::validate_name(&response_topic).with_context(|| {
-            format!("the client identifier `{client_id}` makes no topic; choose another with -i")
+            format!("the client identifier `{client_id}` cannot be part of a topic; choose another with -i")
         })?;
         let mut store = Self {
             target: target.clone(),
@@ -323,7 +323,7 @@ fn accept(response: Response, command: &Command<'_>) -> anyhow::Result<Answer> {
         Some(Reply::Refused(refusal)) => bail!(Refused::new(refusal, command)),
         Some(_) => Ok(Answer { payload, version }),
         None => bail!(
-            "the state store answered something unknown: {}",
+            "the state store sent an unknown answer: {}",
             String::from_utf8_lossy(&payload).escape_debug()
         ),
     }
@@ -331,7 +331,7 @@ fn accept(response: Response, command: &Command<'_>) -> anyhow::Result<Answer> {
 
 /// Returns the error for an answer that does not fit the command.
 pub fn unexpected(reply: &Reply<'_>) -> anyhow::Error {
-    anyhow!("the state store answered something else than what was asked: {reply:?}")
+    anyhow!("the answer of the state store does not fit the request: {reply:?}")
 }
 
 fn user_property<'a>(publish: &Publish<'a>, name: &str) -> Option<&'a str> {
@@ -396,8 +396,8 @@ mod tests {
         assert_eq!(accept(b"$-1\r\n", None).unwrap().reply(), Reply::Absent);
         for (payload, status, expected) in [
             (&b"-ERR not authorized\r\n"[..], "200", "GET `k` was refused: not authorized"),
-            (b"-ERR odd\r\n", "200", r"answered something unknown: -ERR odd\r\n"),
-            (b"", "200", "answered something unknown"),
+            (b"-ERR odd\r\n", "200", r"sent an unknown answer: -ERR odd\r\n"),
+            (b"", "200", "sent an unknown answer"),
             (b"$1\r\na\r\n", "500", "answered with status 500"),
         ] {
             let error = format!("{:#}", accept(payload, Some(status)).err().unwrap());

@@ -23,9 +23,9 @@ use crate::span;
 #[command(
     disable_help_flag = true,
     after_help = "\
-Prints a line for each change: the key, SET and the value, or the key and DELETE, also when a key's
-time is over. A lost connection is made again; changes in between are not told, as standard error
-says then.
+Prints a line for each change: the key, SET and the value, or the key and DELETE, also when a key
+expires. After a lost connection it connects again; changes made meanwhile are not printed, and a
+message on standard error says so.
 
 Examples:
   barid state watch config/rate
@@ -103,7 +103,7 @@ impl Watcher<'_> {
                 return Err(error);
             };
             eprintln!(
-                "barid: {error:#}\nbarid: connecting again in {} ms; changes meanwhile are not told",
+                "barid: {error:#}\nbarid: connecting again in {} ms; changes made meanwhile are not reported",
                 pause.as_millis()
             );
             if let ControlFlow::Break(end) = self.sleep(pause) {

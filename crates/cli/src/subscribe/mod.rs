@@ -97,7 +97,7 @@ Exit status: 0 as asked for; 1 an error; 2 wrong usage; 3 the broker refused; 27
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let target = args.connect.target()?;
     let filters = if args.topic.is_empty() {
-        vec![target.topic.clone().context("the URL has no topic; say which with -t")?]
+        vec![target.topic.clone().context("the URL has no topic; name one with -t")?]
     } else {
         args.topic.clone()
     };

@@ -18,8 +18,8 @@ use crate::output::print;
 /// Create and change the topics of a running broker, their subscriptions and rules
 #[derive(clap::Args)]
 #[command(after_help = "\
-These are topics of AMQP, of which each subscription gets what its rules match. Topics of MQTT are not
-made; `barid binding` joins the two.
+These are AMQP topics: each subscription of a topic gets the messages that its rules match. MQTT topics
+need not be created. `barid binding` connects the two.
 
 Examples:
   barid topic create events
@@ -87,7 +87,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Create(with) => make(with, |described| {
             let name = printable(&described.name);
-            format!("now what keeps messages: `barid topic subscription create {name} NAME`\n")
+            format!(
+                "next, create a subscription to keep the messages: `barid topic subscription create {name} NAME`\n"
+            )
         }),
         Command::List(args) => list(args),
         Command::Show(one) => show(one, "topic", subscriptions),
@@ -99,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn subscriptions(topic: &Described) -> String {
     if topic.subscriptions.is_empty() {
-        return "\nno subscriptions: what is sent to it is gone\n".into();
+        return "\nno subscriptions: messages sent to the topic are dropped\n".into();
     }
     let names: Vec<_> = topic.subscriptions.iter().map(|name| printable(name)).collect();
     format!("\nsubscriptions: {}\n", names.join(", "))

@@ -16,8 +16,8 @@ use crate::output::print;
 /// Rules of a subscription: which messages it gets
 #[derive(clap::Args)]
 #[command(after_help = "\
-A subscription gets a message that any of its rules matches. A new one has the rule $Default, which matches
-everything: delete it when others shall choose.
+A subscription gets each message that any of its rules matches. A new subscription has the rule $Default,
+which matches everything: delete it so that only other rules choose.
 
 Examples:
   barid topic subscription rule create events billing large --sql \"amount > 1000 AND kind = 'order'\"
@@ -99,7 +99,7 @@ fn create(args: &Create) -> anyhow::Result<ExitCode> {
         format!("{answer}\n")
     } else {
         let made: Rule = admin.read(answer)?;
-        format!("made the rule {rule}: {}\n", made.filter())
+        format!("created the rule {rule}: {}\n", made.filter())
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -131,7 +131,7 @@ fn delete(chosen: &Chosen) -> anyhow::Result<ExitCode> {
 /// Formats rules as the broker reports them, one per line.
 pub fn table(rules: &[Value]) -> String {
     if rules.is_empty() {
-        return "no rules: it gets nothing\n".into();
+        return "no rules: the subscription gets no messages\n".into();
     }
     let mut table =
         Table::new([Column::Left("RULE"), Column::Left("MESSAGES"), Column::Left("ACTION")]);
@@ -207,6 +207,6 @@ impl Create {
 fn parse_match(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("a name and a text, as in colour=red or sys.Label=red".into()),
+        _ => Err("expected NAME=TEXT, as in colour=red or sys.Label=red".into()),
     }
 }

@@ -15,7 +15,7 @@ use crate::entity::{
 /// Subscriptions of a topic
 #[derive(clap::Args)]
 #[command(after_help = "\
-A new subscription gets everything that is sent to its topic (rule $Default); rules choose.
+A new subscription gets all messages sent to its topic (rule $Default); its rules can select some of them.
 
 Examples:
   barid topic subscription create events billing --requires-session

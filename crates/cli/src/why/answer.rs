@@ -75,7 +75,7 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
         None => format!("There is no tenant {tenant}, and so no session of {client} in it"),
     };
     let mut answer = vec![format!(
-        "{missing}: what is published goes past it. A session outlives its connection only if the \
+        "{missing}: the broker keeps no messages for it. A session outlives its connection only if the \
          client asks for that with a Session Expiry Interval (MQTT 3: with Clean Session 0), and only \
          for that long."
     )];
@@ -191,9 +191,9 @@ fn elsewhere(facts: &Facts<'_>) -> String {
     let topic = facts.topic.unwrap_or("TOPIC");
     format!(
         "A message that it misses came before it subscribed, or did not reach the broker, or was refused \
-         there: watch with `barid sub -v -t {topic}`, let the publisher look at the reason in its PUBACK \
-         (0x10 nobody had subscribed, 0x87 not allowed, 0x97 no room), and ask `barid why --client` about the \
-         publisher: it lists what that was not allowed to do."
+         there: watch with `barid sub -v -t {topic}`, check the reason in the publisher's PUBACK (0x10 no \
+         subscribers, 0x87 not allowed, 0x97 no space), and run `barid why --client` for the publisher: it \
+         lists what the publisher was not allowed to do."
     )
 }
 

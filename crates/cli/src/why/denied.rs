@@ -46,11 +46,9 @@ fn advice(action: &str) -> &'static str {
              check the key: its name, its text in [[keys]], and the time on the client's machine."
         }
         "publish" | "subscribe" | "will" | "state" => {
-            "The rules of a user stand in [[users]]. After a reload they hold when the client connects again."
+            "The rules of a user are in [[users]]. After a reload they apply when the client connects again."
         }
-        "send" | "receive" | "manage" => {
-            "What a key may do, and with which entity, stands in [[keys]]."
-        }
+        "send" | "receive" | "manage" => "The rights of a key, and its entity, are in [[keys]].",
         _ => "See docs/operating/tenants-and-users.md.",
     }
 }

@@ -26,9 +26,9 @@ const CLIENTS_MAX: usize = 10_000;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Lists the messages for the client that the broker has dropped and still remembers, newest first, and what
-to do about it; what the client was not allowed to do (logins, subscriptions, messages that it
-published); with --topic also who was not allowed to publish there. Then, what the client's session
-says about the rest: whether there is one, whether it matches the topic, what waits in it.
+to do about them. Lists what the client was not allowed to do (logins, subscriptions, messages that it
+published) and, with --topic, which other clients were not allowed to publish there. Then describes the
+client's session: whether it exists, whether a subscription matches the topic, and which messages wait in it.
 
 Examples:
   barid why --client sensor-7
@@ -159,7 +159,7 @@ fn table(drops: &[Dropped]) -> String {
             drop.at.as_str().into(),
             span(drop.at.until(now)),
             drop.reason.clone(),
-            drop.topic.clone().unwrap_or("(not in memory any more)".into()),
+            drop.topic.clone().unwrap_or("(no longer in memory)".into()),
         ]);
     }
     let explanations: BTreeMap<_, _> =

@@ -25,9 +25,9 @@ pub fn near_miss(filter: &str, topic: &str) -> Option<&'static str> {
     } else if matches(&lower_filter, &lower_topic) {
         Some("upper and lower case are different")
     } else if matches(filter.trim_matches('/'), topic.trim_matches('/')) {
-        Some("a slash at the beginning or the end makes a level of its own")
+        Some("a slash at the beginning or the end adds an empty level")
     } else if !filter.ends_with('#') && matches(&format!("{filter}/#"), topic) {
-        Some("it does not match the levels below: that would take /# at its end")
+        Some("it does not match the levels below; with /# at its end it would")
     } else {
         None
     }

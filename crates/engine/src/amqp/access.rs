@@ -47,16 +47,16 @@ pub enum Denied {
     #[error(transparent)]
     Token(#[from] InvalidToken),
     /// The key belongs to another tenant than the first key of the connection.
-    #[error("the key belongs to another tenant than the first one of this connection")]
+    #[error("the key belongs to another tenant than the first key of this connection")]
     OtherTenant,
     /// The tenant has its maximum number of connections.
-    #[error("the tenant has as many connections as it may (max_connections)")]
+    #[error("the maximum number of connections of the tenant is reached (max_connections)")]
     Connections,
     /// The path of the token is longer than that of any entity, so the token would be kept in vain.
-    #[error("the token is for more than {SCOPE_MAX} bytes of path: sign the path of an entity")]
+    #[error("the path in the token has more than {SCOPE_MAX} bytes: sign the path of an entity")]
     Scope,
     /// The connection has too many tokens, or the broker has too many tenants.
-    #[error("too many tokens on one connection, or too many tenants")]
+    #[error("the connection has too many tokens, or the broker too many tenants (max_tenants)")]
     TooMany,
 }
 

@@ -84,7 +84,7 @@ impl Container {
             return Err(Error::new(condition::NOT_IMPLEMENTED, text));
         }
         if request.is_dynamic() {
-            let text = "Nodes are not made for links: declare a queue.";
+            let text = "Dynamic nodes are not supported: declare a queue.";
             return Err(Error::new(condition::NOT_IMPLEMENTED, text));
         }
         let written = request.address().unwrap_or_default();
@@ -196,7 +196,8 @@ impl Container {
         let filter = request.filter().as_ref().and_then(session_filter);
         let wanted = wanted(request, filter.as_ref(), now)?;
         if part == Part::Main && queue.forwards() {
-            let text = "It forwards its messages: nobody receives them here.";
+            let text =
+                "The entity forwards its messages: receive them from the entity in ForwardTo.";
             return Err(Error::new(condition::NOT_ALLOWED, text));
         }
         let mode = match request.attach.sender_settles {
@@ -312,7 +313,7 @@ fn wanted(
         ValueRef::String(session) | ValueRef::Symbol(session) => {
             Ok(Some(Accept::Session(session.into())))
         }
-        _ => Err(Error::new(condition::ARGUMENT_ERROR, "A session id is a string.")),
+        _ => Err(Error::new(condition::ARGUMENT_ERROR, "A session id must be a string.")),
     }
 }
 

@@ -115,7 +115,7 @@ impl Container {
                 self.grant_session(link, &session, locked_until);
             }
             Told::TimedOut => {
-                let text = "No session came free within the time that the client waits.";
+                let text = "No session became available within the timeout of the client.";
                 self.end(turn, link, Error::new(condition::TIMEOUT, text));
             }
             Told::LockLost => self.end(turn, link, error_of(Refusal::SessionLockLost)),
@@ -362,7 +362,7 @@ impl Container {
                 error!(
                     queue = &*receiver.path,
                     number = token.number(),
-                    "a message cannot be read back: it stays locked until its lock expires"
+                    "cannot read a message back: it stays locked until its lock expires"
                 );
                 outbound.waiting.remove(index);
                 outbound.free -= usize::from(index < outbound.free);
@@ -408,7 +408,7 @@ impl Container {
                 error!(
                     queue = &*receiver.path,
                     number = delivery.entry.number,
-                    "a message is damaged"
+                    "a message is damaged and is not delivered"
                 );
             } else if self.engine.send(link, &tag, settled, 0, &[&encoded]).is_err() {
                 break;

@@ -100,8 +100,8 @@ impl BindingError {
 }
 
 const IN_HINT: &str =
-    "from MQTT to a queue: `filter` with `queue` or `topic`, and perhaps `session`";
-const OUT_HINT: &str = "from a queue to MQTT: `from_queue` or `from_subscription` with `publish`, and perhaps `qos` and `retain`";
+    "from MQTT to a queue: `filter` with `queue` or `topic`, and optionally `session`";
+const OUT_HINT: &str = "from a queue to MQTT: `from_queue` or `from_subscription` with `publish`, and optionally `qos` and `retain`";
 const SESSION_HINT: &str = "a session id is made of text, {1}, {2} … (levels of the topic), {topic}, \
                             {client} (identifier of the publisher) and {property:NAME}";
 const PUBLISH_HINT: &str = "a topic is made of text, {session}, {subject} and {property:NAME}; an example: \"devices/{session}/commands\"";
@@ -112,7 +112,7 @@ impl Binding {
     /// accept bindings that earlier versions have stored.
     ///
     /// # Errors
-    /// [`BindingError`] if it cannot be declared.
+    /// `BindingError` if it cannot be declared.
     pub fn check(&self) -> Result<(), BindingError> {
         let (way, queue_key, other_key) = match self.way()? {
             Way::In { to, .. } => (to, "queue", "topic"),
@@ -127,7 +127,7 @@ impl Binding {
         if let Err(error) = entities::check_path(way) {
             let is_queue = [&self.queue, &self.from_queue].iter().any(|queue| queue.is_some());
             let key = if is_queue { queue_key } else { other_key };
-            let hint = "docs/operating/entities.md says what queues, topics and subscriptions can be called";
+            let hint = "docs/operating/entities.md has the rules for names of queues, topics and subscriptions";
             return Err(BindingError::new(key, error.to_string(), hint));
         }
         Ok(())
@@ -136,7 +136,7 @@ impl Binding {
     /// Returns the direction of the binding.
     ///
     /// # Errors
-    /// [`BindingError`] if the binding is invalid.
+    /// `BindingError` if the binding is invalid.
     pub fn way(&self) -> Result<Way<'_>, BindingError> {
         if self.name.is_empty() || self.name.contains(['/', '\\']) {
             let hint = "letters, digits, `-`, `_` and `.`, for example";
@@ -147,10 +147,11 @@ impl Binding {
             (None, Some(publish)) => self.way_out(publish),
             (Some(_), Some(_)) => {
                 let message = "a binding goes one way: `filter` and `publish` exclude each other";
-                Err(BindingError::new("publish", message, "make two bindings of it"))
+                Err(BindingError::new("publish", message, "split it into two bindings"))
             }
             (None, None) => {
-                let message = "neither `filter` nor `publish` says which way messages go";
+                let message =
+                    "neither `filter` nor `publish` is set, so the direction is not known";
                 Err(BindingError::new("", message, IN_HINT))
             }
         }
@@ -167,7 +168,7 @@ impl Binding {
         }
         if topic::is_shared(filter) {
             let message = "a binding cannot be part of a shared subscription";
-            return Err(BindingError::new("filter", message, "name the topics alone"));
+            return Err(BindingError::new("filter", message, "use the filter without `$share/…`"));
         }
         for (key, is_there) in [
             ("from_queue", self.from_queue.is_some()),
@@ -176,7 +177,7 @@ impl Binding {
             ("retain", self.retain),
         ] {
             if is_there {
-                let message = format!("`{key}` does not go with `filter`");
+                let message = format!("`{key}` cannot be used with `filter`");
                 return Err(BindingError::new(key, message, IN_HINT));
             }
         }
@@ -194,7 +195,7 @@ impl Binding {
             ("session", self.session.is_some()),
         ] {
             if is_there {
-                let message = format!("`{key}` does not go with `publish`");
+                let message = format!("`{key}` cannot be used with `publish`");
                 return Err(BindingError::new(key, message, OUT_HINT));
             }
         }
@@ -209,7 +210,7 @@ impl Binding {
                 placeholder,
                 Placeholder::Session | Placeholder::Subject | Placeholder::Property(_)
             ) {
-                let message = format!("`{placeholder}` means nothing for a message of a queue");
+                let message = format!("`{placeholder}` has no value for messages of a queue");
                 return Err(BindingError::new("publish", message, PUBLISH_HINT));
             }
         }
@@ -233,7 +234,7 @@ fn one_of<'a>(
         (None, Some(path)) => (other_key, path),
         (Some(_), Some(_)) => {
             let message = format!("`{one_key}` and `{other_key}` exclude each other");
-            return Err(BindingError::new(other_key, message, "make two bindings of it"));
+            return Err(BindingError::new(other_key, message, "split it into two bindings"));
         }
         (None, None) => {
             let message = format!("neither `{one_key}` nor `{other_key}` is there");
@@ -255,7 +256,7 @@ fn check_session(session: &Template, filter: &str) -> Result<(), BindingError> {
                 return Err(BindingError::new("session", message, SESSION_HINT));
             }
             Placeholder::Session | Placeholder::Subject => {
-                let message = format!("`{placeholder}` means nothing for a message of MQTT");
+                let message = format!("`{placeholder}` has no value for MQTT messages");
                 return Err(BindingError::new("session", message, SESSION_HINT));
             }
             Placeholder::Level(_)
@@ -331,13 +332,17 @@ mod tests {
             (json!({ "filter": "a" }), "", "neither `queue` nor `topic`"),
             (json!({ "filter": "a", "queue": "q", "topic": "t" }), "topic", "exclude"),
             (json!({ "filter": "a", "queue": "" }), "queue", "empty"),
-            (json!({ "filter": "a", "queue": "q", "qos": 1 }), "qos", "does not go with `filter`"),
+            (
+                json!({ "filter": "a", "queue": "q", "qos": 1 }),
+                "qos",
+                "cannot be used with `filter`",
+            ),
             (json!({ "filter": "a/+", "queue": "q", "session": "{3}" }), "session", "2 levels"),
-            (json!({ "filter": "a", "queue": "q", "session": "{subject}" }), "session", "nothing"),
+            (json!({ "filter": "a", "queue": "q", "session": "{subject}" }), "session", "no value"),
             (json!({ "publish": "b" }), "", "neither `from_queue` nor `from_subscription`"),
             (json!({ "publish": "b", "from_queue": "q", "queue": "x" }), "queue", "`publish`"),
             (json!({ "publish": "b", "from_queue": "q", "qos": 3 }), "qos", "no QoS 3"),
-            (json!({ "publish": "b/{client}", "from_queue": "q" }), "publish", "nothing"),
+            (json!({ "publish": "b/{client}", "from_queue": "q" }), "publish", "no value"),
             (json!({ "publish": "b/#", "from_queue": "q" }), "publish", "not a topic"),
         ] {
             let error = binding(members.clone()).way().unwrap_err();

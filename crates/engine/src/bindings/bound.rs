@@ -109,11 +109,11 @@ impl Bound {
             Node::Queue(queue) if self.is_in() && queue.is_subscription() => {
                 Err("messages are sent to topics, not to their subscriptions")
             }
-            Node::Topic(_) if !self.is_in() => {
-                Err("messages are received from the subscriptions of a topic, not from itself")
-            }
+            Node::Topic(_) if !self.is_in() => Err(
+                "messages are received from the subscriptions of a topic, not from the topic itself",
+            ),
             Node::Queue(queue) if !self.is_in() && queue.forwards() => {
-                Err("it forwards all of its messages")
+                Err("the entity forwards all of its messages")
             }
             node => Ok(node),
         }

@@ -29,7 +29,7 @@ pub struct Unpublishable {
 /// Converts a message of a queue to an MQTT message to the topic that `publish` describes.
 ///
 /// # Errors
-/// [`Unpublishable`] if the bytes are malformed, if the values of the message do not form a valid topic, or
+/// `Unpublishable` if the bytes are malformed, if the values of the message do not form a valid topic, or
 /// if the body is not a single payload.
 pub fn outgoing<'a>(
     entry: &'a Entry,

@@ -95,13 +95,13 @@ pub enum BindingsError {
     #[error("{0}\n  hint: {hint}", hint = .0.hint())]
     Binding(#[from] BindingError),
     /// The binding stands in the configuration.
-    #[error("the binding {0:?} stands in the configuration: change it there")]
+    #[error("the binding {0:?} is declared in the configuration: change it there")]
     Configured(Box<str>),
     /// There is no binding of this name.
     #[error("there is no binding {0:?}")]
     NotFound(Box<str>),
     /// The maximum number of stored bindings is reached.
-    #[error("there may be {STORED_MAX} bindings besides those of the configuration, and no more")]
+    #[error("the maximum of {STORED_MAX} bindings besides those of the configuration is reached")]
     TooMany,
     /// The shard of the binding is closed.
     #[error("the shard of the binding is closed: try again when it is open")]
@@ -258,7 +258,9 @@ impl Bindings {
             };
             match bound {
                 Ok(bound) => drop(all.insert(binding.name.as_str().into(), bound)),
-                Err(error) => tracing::error!(binding = binding.name, %error, "left out"),
+                Err(error) => {
+                    tracing::error!(binding = binding.name, %error, "ignored an invalid binding")
+                }
             }
         }
         declared.forget_counts(&all);

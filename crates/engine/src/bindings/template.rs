@@ -40,7 +40,7 @@ pub enum Placeholder {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TemplateError {
     /// A brace without its counterpart.
-    #[error("`{0}` stands alone; to mean the character itself, write it twice")]
+    #[error("`{0}` has no counterpart; to write the character itself, double it")]
     Unbalanced(char),
     /// A placeholder that does not exist.
     #[error("`{{{0}}}` means nothing here")]
@@ -51,7 +51,7 @@ impl Template {
     /// Parses a template.
     ///
     /// # Errors
-    /// [`TemplateError`] if a brace has no counterpart, or if a placeholder does not exist.
+    /// `TemplateError` if a brace has no counterpart, or if a placeholder does not exist.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let (mut pieces, mut literal, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find(['{', '}']) {

@@ -141,7 +141,10 @@ impl Committing {
                     shard.give_up();
                 }
                 if shard.gives_up() {
-                    error!(shard = shard.index(), "what was not acknowledged is not stored");
+                    error!(
+                        shard = shard.index(),
+                        "cannot commit the last changes: changes that were not acknowledged are not stored"
+                    );
                     return None;
                 }
                 RETRY
@@ -151,7 +154,7 @@ impl Committing {
         Some((to_do, delay))
     }
 
-    /// Seals the batch that has accumulated, as [`ToDo::Seal`] does.
+    /// Seals the batch that has accumulated, as `ToDo::Seal` does.
     pub fn seal(&self) {
         self.shard.seal();
     }

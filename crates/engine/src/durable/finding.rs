@@ -26,7 +26,7 @@ impl DurableShard {
         let noted = |pending: &Pending| pending.find(|writes| writes.message(tenant, id)).cloned();
         match self.find(noted, || self.read(name, id)) {
             Err(error @ StoreError::Corrupt(_)) => {
-                error!(shard = self.index(), %error, "a message cannot be read back, and is lost");
+                error!(shard = self.index(), %error, "cannot read a message back: it is lost");
                 Ok(None)
             }
             found => found,
@@ -86,7 +86,7 @@ impl DurableShard {
         match barid_core::durable::records::decode_body(&value) {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(error) => {
-                error!(shard = self.index(), %error, "a message cannot be read back, and is lost");
+                error!(shard = self.index(), %error, "cannot read a message back: it is lost");
                 Ok(None)
             }
         }

@@ -4,7 +4,7 @@
 //! the lock of the object that changes ([`DurableShard::change`], [`SessionJournal`]). The committer of each shard
 //! appends the accumulated changes to the shard's log, one batch after the other. Code that must know when a
 //! change is durable keeps the number of its batch ([`Commits`]), and is woken when the batch is durable
-//! ([`progress`](crate::progress)).
+//! (`progress`).
 //!
 //! | file | contents |
 //! | --- | --- |
@@ -32,4 +32,4 @@ pub use shard::{ChangeGuard, DurableShard, commit_by_rounds};
 pub use shards::{Shards, Storage};
 
 /// Delay before a failed read from the disk is tried again.
-pub const READ_RETRY: Duration = Duration::from_millis(500);
+pub(crate) const READ_RETRY: Duration = Duration::from_millis(500);

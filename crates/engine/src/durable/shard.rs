@@ -434,7 +434,7 @@ impl DurableShard {
             error!(
                 shard = self.index,
                 %error,
-                "cannot commit: durable publishes are refused until it works again"
+                "cannot commit: durable publishes are refused until commits work again"
             );
         }
     }
@@ -463,7 +463,10 @@ impl Sink for DurableShard {
                 self.begin_refusing(FAILING);
                 // This includes all batches to come.
                 self.progress.fail(u64::MAX);
-                error!(shard = self.index, "somebody else has the log: nothing is stored any more");
+                error!(
+                    shard = self.index,
+                    "another process holds the log: nothing is stored any more"
+                );
             }
         }
         self.changed.notify_one();

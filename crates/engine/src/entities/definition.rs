@@ -388,8 +388,8 @@ impl QueueProperties {
         let dead_letters = &self.forward_dead_lettered_messages_to;
         entity.target("ForwardDeadLetteredMessagesTo", dead_letters)?;
         if self.requires_session && !self.forward_to.is_empty() {
-            let why = "RequiresSession and ForwardTo exclude each other: nobody can accept a session of an \
-                       entity that forwards. Leave RequiresSession to the one that is forwarded to";
+            let why = "RequiresSession and ForwardTo exclude each other: sessions of an entity that forwards \
+                       cannot be accepted. Set RequiresSession of the entity in ForwardTo instead";
             return Err(DefinitionError::Contradiction { entity: (*entity.0).into(), why });
         }
         Ok(())

@@ -16,7 +16,7 @@ pub fn absent(group: &[Delivery]) -> Vec<(u64, u64)> {
 pub fn fill(group: &mut [Delivery], bodies: Vec<(u64, Option<Arc<[u8]>>)>) {
     for (number, bytes) in bodies {
         if bytes.is_none() {
-            error!(number, "a message that was to be moved on cannot be read back, and is lost");
+            error!(number, "cannot read a message back to move it to another entity: it is lost");
         }
         if let Some(delivery) = group.iter_mut().find(|one| one.token.number() == number) {
             delivery.entry.body.bytes = bytes;

@@ -214,7 +214,7 @@ impl Mover {
             Ok(_) | Err(SendError::Gone) => Ok(()),
             Err(SendError::NotStored) => Err(NotForwarded::Later),
             Err(SendError::Refused(Refusal::QuotaExceeded)) => {
-                let text = "A subscription of the topic has no room.";
+                let text = "A subscription of the topic is full.";
                 Err(NotForwarded::Never("QuotaExceeded", text.into()))
             }
             Err(error) => Err(NotForwarded::Never("ForwardingFailed", error.to_string())),

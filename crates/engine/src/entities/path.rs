@@ -157,7 +157,7 @@ pub fn check_name(of: Kind, name: &str) -> Result<(), NameError> {
         return refuse("it has an empty segment");
     }
     if name.split('/').any(|segment| segment.eq_ignore_ascii_case("subscriptions")) {
-        return refuse("what is below Subscriptions belongs to a topic");
+        return refuse("the segment Subscriptions is reserved for the subscriptions of a topic");
     }
     Ok(())
 }

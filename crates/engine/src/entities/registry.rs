@@ -58,8 +58,8 @@ pub enum EntityError {
     NotFound(Box<str>),
     /// The property is fixed when an entity is created.
     #[error(
-        "{entity}: {property} is {is} and cannot be changed. Keep it, or delete the entity, with all that \
-         is in it, and make it anew"
+        "{entity}: {property} is {is} and cannot be changed. Keep it, or delete the entity with all \
+         its messages and create it again"
     )]
     Fixed {
         /// The entity.
@@ -80,7 +80,7 @@ pub enum EntityError {
         target: Box<str>,
     },
     /// The tenant has the maximum number of entities.
-    #[error("there may be {0} queues, topics and subscriptions (limits.max_entities), and no more")]
+    #[error("the maximum of {0} queues, topics and subscriptions is reached (limits.max_entities)")]
     TooMany(usize),
     /// The shard that the entity belongs to, or would belong to, is closed.
     #[error("the shard of {0} is closed: try again when it is open")]

@@ -177,7 +177,7 @@ impl RuleProperties {
         let said = match self.filter_type {
             Some(said) => said,
             None if both => {
-                return Err("with two filters, FilterType must say which one counts".into());
+                return Err("with two filters, FilterType must say which one applies".into());
             }
             None if self.sql_filter.is_some() => FilterType::Sql,
             None if self.correlation_filter.is_some() => FilterType::Correlation,

@@ -21,7 +21,7 @@ pub fn encoded(value: &Value) -> Encoded<'_> {
 
 /// Converts a value of a message to the form that rules use. Returns `None` for a list, map, array, decimal or
 /// described value, which rules cannot use.
-pub fn widened(value: Encoded<'_>) -> Option<ValueRef<'_>> {
+pub(crate) fn widened(value: Encoded<'_>) -> Option<ValueRef<'_>> {
     Some(match value {
         Encoded::Null => ValueRef::Null,
         Encoded::Bool(truth) => ValueRef::Bool(truth),
@@ -41,7 +41,7 @@ pub fn widened(value: Encoded<'_>) -> Option<ValueRef<'_>> {
     })
 }
 
-/// Like [`widened`], but returns a value that owns its text and bytes.
+/// Like `widened`, but returns a value that owns its text and bytes.
 pub fn kept(value: Encoded<'_>) -> Option<Value> {
     widened(value).map(ValueRef::into_owned)
 }

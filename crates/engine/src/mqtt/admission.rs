@@ -71,7 +71,7 @@ pub fn admit(
     let client_id = assigned.as_deref().unwrap_or(connect.client_id);
     let tenant = context
         .tenant(tenant)
-        .ok_or(Refusal(ReasonCode::QuotaExceeded, "there are too many tenants"))?;
+        .ok_or(Refusal(ReasonCode::QuotaExceeded, "the maximum number of tenants is reached"))?;
     let limits = tenant.limits();
     let durability = tenant.durability();
     if client_id.len() > limits.max_client_id_bytes.min(ids::TEXT_LEN_MAX) {
@@ -99,7 +99,7 @@ pub fn admit(
     {
         return Err(Refusal(
             ReasonCode::QuotaExceeded,
-            "the broker's disk takes no new session that is to be kept",
+            "the disk is full or broken: no new session can be stored",
         ));
     }
     // A client that reconnects while its old connection still exists does not need another place.
@@ -125,7 +125,10 @@ pub fn admit(
     };
     if opening.connack(true).len() > wanted.max_packet_size as usize {
         tenant.connections.fetch_sub(1, Ordering::Relaxed);
-        return Err(Refusal(ReasonCode::PacketTooLarge, "CONNACK is larger than you accept"));
+        return Err(Refusal(
+            ReasonCode::PacketTooLarge,
+            "CONNACK exceeds your Maximum Packet Size",
+        ));
     }
     let keep_alive = wanted.keep_alive;
     let max_packet_size = wanted.max_packet_size;

@@ -266,7 +266,10 @@ impl Client {
             self.check_owner()?;
             if state.received.is_unfinished(id) {
                 // Another connection of the client is still publishing the message.
-                return Err(End::Refused(ReasonCode::ServerBusy, "released too early"));
+                return Err(End::Refused(
+                    ReasonCode::ServerBusy,
+                    "PUBREL came while another connection still publishes the message",
+                ));
             }
             state.received.release(id)
         };
@@ -289,7 +292,7 @@ impl Client {
             if self.expires_at_once && expiry != 0 {
                 return End::Refused(
                     ReasonCode::ProtocolError,
-                    "a session that expires with its connection cannot be prolonged at its end",
+                    "a Session Expiry Interval of 0 cannot be changed in DISCONNECT",
                 );
             }
             let expiry = expiry.min(self.limits.max_session_expiry);
@@ -400,7 +403,7 @@ impl Client {
         if out_of_turn {
             return Err(End::Refused(
                 ReasonCode::ProtocolError,
-                "an acknowledgement of another kind than the message asks for (MQTT 5 4.3)",
+                "the acknowledgement does not match the QoS of the message (MQTT 5 4.3)",
             ));
         }
         Ok(())

@@ -59,7 +59,7 @@ impl Client {
         let reason = if state_store::may_subscribe(&self.session.client_id, inner) {
             "no rule in `subscribe` of the user allows all that it matches"
         } else {
-            "the state store keeps it for another client, or for itself"
+            "the state store reserves it for itself or for another client"
         };
         self.deny(turn, Action::Subscribe, filter, reason);
     }

@@ -44,7 +44,7 @@ pub enum End {
     Refused(ReasonCode, &'static str),
     /// Another connection has taken the session over, or the session has ended. The thread that did so has
     /// posted the reason, and whether the client can be told.
-    #[error("the session has been taken")]
+    #[error("the session was taken over, or has ended")]
     SessionTaken,
     /// The broker closes the connection.
     #[error("{}", .reason.name())]

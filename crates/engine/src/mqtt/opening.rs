@@ -55,7 +55,10 @@ pub(super) fn open_session(
         state.user.is_some() && opening.user.is_some() && state.user != opening.user
     });
     if another_users {
-        return Err(Refusal(ReasonCode::NotAuthorized, "the client identifier is another user's"));
+        return Err(Refusal(
+            ReasonCode::NotAuthorized,
+            "the client identifier belongs to another user",
+        ));
     }
     let stores = wanted.expiry > 0 && (wanted.persist || tenant.durability().stores_sessions());
     // Checked under the lock of the client identifier, under which sessions leave when their shard is closed.

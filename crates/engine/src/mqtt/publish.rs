@@ -30,8 +30,10 @@ const SHORT_RUN: usize = 4;
 /// once: the shard may be open again when the next message comes, which would overtake this one. An error
 /// code would not prevent that: a client that loses its connection before it gets the code sends the message
 /// again, too.
-const SHARD_CLOSED: End =
-    End::Refused(ReasonCode::ServerBusy, "a shard is closed that has to store this: send again");
+const SHARD_CLOSED: End = End::Refused(
+    ReasonCode::ServerBusy,
+    "a shard that must store this message is closed: send again",
+);
 
 impl Client {
     /// Handles a PUBLISH that lies at `frame` in `bytes`. It joins the run of the packets before it, or ends
@@ -105,7 +107,10 @@ impl Client {
                 Reception::Lost => (is_resumed, was_lost) = (true, true),
                 Reception::Unfinished => {
                     // Another connection of the client is still handing the message on.
-                    return Err(End::Refused(ReasonCode::ServerBusy, "repeated too early"));
+                    return Err(End::Refused(
+                        ReasonCode::ServerBusy,
+                        "another connection still publishes this message",
+                    ));
                 }
                 Reception::Repeated => {
                     let counters = self.tenant.counters(turn.context.worker.id);
@@ -263,7 +268,10 @@ impl Client {
             ));
         }
         if parsed.qos as u8 > self.limits.max_qos {
-            return Err(End::Refused(ReasonCode::QoSNotSupported, "above the Maximum QoS"));
+            return Err(End::Refused(
+                ReasonCode::QoSNotSupported,
+                "the QoS is above the Maximum QoS",
+            ));
         }
         if parsed.retain && !self.limits.retain_available {
             return Err(End::Refused(
@@ -304,7 +312,7 @@ impl Client {
         {
             return Err(End::Refused(
                 ReasonCode::ReceiveMaximumExceeded,
-                "more QoS 2 messages unreleased than the Receive Maximum",
+                "more unreleased QoS 2 messages than the Receive Maximum",
             ));
         }
         Ok(state.received.receive(id.get()))

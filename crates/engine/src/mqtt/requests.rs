@@ -68,7 +68,7 @@ impl Client {
             if !may_answer_to(envelope.response_topic) {
                 ended = Err(End::Refused(
                     ReasonCode::TopicNameInvalid,
-                    "a response topic that the state store does not publish to",
+                    "the state store does not publish to this response topic",
                 ));
                 break;
             }

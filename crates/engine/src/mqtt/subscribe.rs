@@ -151,7 +151,7 @@ impl Client {
         if asks && !self.session.replay(replay()) {
             return Err(End::Refused(
                 ReasonCode::QuotaExceeded,
-                "too many subscriptions whose retained messages are not yet taken",
+                "too many subscriptions wait for their retained messages",
             ));
         }
         Ok(asks)

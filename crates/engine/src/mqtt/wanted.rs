@@ -50,7 +50,7 @@ pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Ref
     if properties.authentication_method().is_some() {
         return Err(Refusal(
             ReasonCode::BadAuthenticationMethod,
-            "this authentication method is not known here",
+            "this authentication method is not supported",
         ));
     }
     let v5 = connect.version == Version::V5;
@@ -133,7 +133,7 @@ pub fn assigned_client_id(
         // MQTT-3.1.3-8 of 3.1.1
         Version::V3_1_1 if !connect.clean_start => Err(Refusal(
             ReasonCode::ClientIdentifierNotValid,
-            "a session to be kept needs a client identifier",
+            "a session with Clean Session 0 needs a client identifier",
         )),
         _ => Ok(Some(format!("auto-{}", random.uuid().simple()))),
     }

@@ -288,7 +288,6 @@ impl Run {
     }
 }
 
-#[expect(clippy::len_without_is_empty, reason = "there is always one")]
 impl Messages<'_> {
     /// Number of messages; at least one.
     pub fn len(&self) -> usize {

@@ -80,19 +80,20 @@ impl From<QueryRejection> for Refusal {
 /// Returns the error for a change that was made and is not durable: the broker stops, or its disk is full or
 /// broken.
 pub fn not_durable(consequence: &str) -> Refusal {
-    let sentence = "the broker stops, or its disk is full or broken";
-    Refusal::unavailable(format!("{sentence}: it was done, and {consequence}"))
+    let sentence = "the change was made but is not durable, because the broker is stopping or its disk \
+                    is full or broken";
+    Refusal::unavailable(format!("{sentence}: {consequence}"))
 }
 
 /// The response for every path that does not exist.
 pub async fn no_such_path(uri: Uri) -> Refusal {
-    Refusal::not_found(format!("there is no {} here; GET / lists what there is", uri.path()))
+    Refusal::not_found(format!("no such path: {}; GET / lists all paths", uri.path()))
 }
 
 /// The response for every method that a path does not support.
 pub async fn no_such_method(method: Method, uri: Uri) -> Refusal {
     Refusal {
         status: StatusCode::METHOD_NOT_ALLOWED,
-        sentence: format!("{method} cannot be done to {}", uri.path()),
+        sentence: format!("{} does not support {method}", uri.path()),
     }
 }

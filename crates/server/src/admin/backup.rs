@@ -41,9 +41,10 @@ pub async fn stream(
 ) -> Result<Response, Refusal> {
     let permit = Arc::clone(&served.backups)
         .try_acquire_owned()
-        .map_err(|_| Refusal::unavailable("another backup is being made: wait for its end"))?;
-    let mut parts = write(move |out| facts::backup(&served.shared, out))
-        .map_err(|error| Refusal::unavailable(format!("no thread for the backup: {error}")))?;
+        .map_err(|_| Refusal::unavailable("another backup is running; try again later"))?;
+    let mut parts = write(move |out| facts::backup(&served.shared, out)).map_err(|error| {
+        Refusal::unavailable(format!("cannot start the backup thread: {error}"))
+    })?;
     // An error that occurs at once can still be reported in the status.
     let first = match parts.recv().await {
         Some(Part::Failed(error)) => return Err(Refusal::unavailable(error.to_string())),
@@ -64,7 +65,7 @@ fn write(
         let last = match outcome {
             Ok(()) => Part::End,
             Err(error) => {
-                tracing::error!(%error, "a backup has failed");
+                tracing::error!(%error, "backup failed");
                 Part::Failed(error)
             }
         };
@@ -96,7 +97,7 @@ impl Write for Chunks {
         }
         let chunk = std::mem::replace(&mut self.filling, Vec::with_capacity(CHUNK));
         self.parts.blocking_send(Part::Chunk(chunk.into())).map_err(|_| {
-            io::Error::new(io::ErrorKind::BrokenPipe, "the client of the backup has gone")
+            io::Error::new(io::ErrorKind::BrokenPipe, "the client closed the connection")
         })
     }
 }
@@ -129,7 +130,7 @@ impl HttpBody for Backup {
             }
             Some(Part::End) => None,
             Some(Part::Failed(error)) => Some(Err(error)),
-            None => Some(Err(io::Error::other("the thread that made the backup has died"))),
+            None => Some(Err(io::Error::other("the backup thread ended unexpectedly"))),
         })
     }
 }

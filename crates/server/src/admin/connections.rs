@@ -52,7 +52,7 @@ pub async fn serve(
             Ok((stream, _)) => stream,
             Err(error) => {
                 if let Some(times) = failed.happened(std::time::Instant::now()) {
-                    tracing::warn!(%error, times, "accepting on the admin address");
+                    tracing::warn!(%error, times, "cannot accept connections on the admin address");
                 }
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -62,7 +62,8 @@ pub async fn serve(
             if let Some(connections) = too_few.happened(std::time::Instant::now()) {
                 tracing::warn!(
                     connections,
-                    "closed on the admin address: nearly all file descriptors are in use"
+                    "closed connections to the admin address: nearly all file descriptors are in use; \
+                     raise the limit (`ulimit -n`, systemd: LimitNOFILE)"
                 );
             }
             continue;

@@ -67,7 +67,7 @@ pub async fn list(
     if own.is_none() && strangers.is_empty() {
         // This error says what to do.
         return Err(tenants::named(&served, &name).err().unwrap_or_else(|| {
-            Refusal::unavailable("the tenant has come into being just now: ask again")
+            Refusal::unavailable("the tenant was created during the request; try again")
         }));
     }
     let mut denials = own.unwrap_or_default();

@@ -81,7 +81,8 @@ impl From<DroppedMessage> for Dropped {
 
 /// Checks a topic or topic filter. Returns it, or the filter in it if it is that of a shared subscription.
 fn filter(topic: &str) -> Result<&str, Refusal> {
-    let bad = |error| Refusal::bad_request(format!("the topic {topic:?} is none: {error}"));
+    let bad =
+        |error| Refusal::bad_request(format!("{topic:?} is not a valid topic or filter: {error}"));
     topic::validate_filter(topic).map_err(bad)?;
     Ok(topic::parse_shared(topic).map_err(bad)?.map_or(topic, |shared| shared.filter))
 }
@@ -89,6 +90,6 @@ fn filter(topic: &str) -> Result<&str, Refusal> {
 fn reason(name: &str) -> Result<DropReason, Refusal> {
     DropReason::ALL.into_iter().find(|reason| reason.name() == name).ok_or_else(|| {
         let names = DropReason::ALL.map(DropReason::name).join(", ");
-        Refusal::bad_request(format!("there is no reason {name:?}; there are {names}"))
+        Refusal::bad_request(format!("unknown reason {name:?}; valid reasons: {names}"))
     })
 }

@@ -30,8 +30,7 @@ pub fn check(request: &Parts) -> Result<(), Refusal> {
     // One way to delimit a body is enough. So no proxy can see a different end of the request (RFC 9112,
     // 6.3).
     if request.headers.contains_key(TRANSFER_ENCODING) {
-        let sentence =
-            "say the length of the body in Content-Length; Transfer-Encoding is not taken";
+        let sentence = "send Content-Length; Transfer-Encoding is not supported";
         return Err(Refusal::of(StatusCode::LENGTH_REQUIRED, sentence));
     }
     Ok(())
@@ -39,8 +38,11 @@ pub fn check(request: &Parts) -> Result<(), Refusal> {
 
 /// Returns the host that the client addresses, which has to be this machine.
 fn host(request: &Parts) -> Result<Authority, Refusal> {
-    let unclear =
-        || Refusal::bad_request("a request needs one Host header, with a host and perhaps a port");
+    let unclear = || {
+        Refusal::bad_request(
+            "the request must have exactly one Host header, with a host and optionally a port",
+        )
+    };
     let written = only(&request.headers, HOST).ok_or_else(unclear)?;
     let host = parse(written).ok_or_else(unclear)?;
     // A target in absolute form contains another host, which takes precedence (RFC 9112, 3.2.2).
@@ -48,8 +50,8 @@ fn host(request: &Parts) -> Result<Authority, Refusal> {
     for authority in [Some(&host), target].into_iter().flatten() {
         if !is_loopback(authority) {
             let sentence = format!(
-                "this address answers as localhost, 127.0.0.1 or [::1] only, not as {:?}: a name can lead the \
-                 browser of an operator here. From elsewhere, come through a tunnel: \
+                "only localhost, 127.0.0.1 and [::1] are accepted as Host, not {:?}, which protects against DNS \
+                 rebinding. From another machine, use a tunnel: \
                  ssh -L 8081:127.0.0.1:8081 HOST",
                 authority.host()
             );
@@ -89,7 +91,7 @@ fn check_origin(request: &Parts, host: &Authority) -> Result<(), Refusal> {
     let has_site = request.headers.contains_key(FETCH_SITE);
     if is_change && (has_origin || has_site) {
         return Err(Refusal::forbidden(
-            "nothing is changed for a browser; use the tools of barid, or another program",
+            "browsers may not make changes; use the barid tools or another HTTP client",
         ));
     }
     let own = format!("http://{host}");
@@ -99,7 +101,7 @@ fn check_origin(request: &Parts, host: &Authority) -> Result<(), Refusal> {
         || has_site && !only(&request.headers, FETCH_SITE).is_some_and(is_own_site)
     {
         return Err(Refusal::forbidden(
-            "a page of another site asks, which is not answered; to look yourself, type the address",
+            "requests from pages of other sites are refused; enter the address in the browser yourself",
         ));
     }
     Ok(())

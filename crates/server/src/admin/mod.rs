@@ -262,7 +262,9 @@ impl Service {
             let Ok(response) = runtime.block_on(routes.call(request));
             response
         });
-        answering.await.unwrap_or_else(|_| Refusal::unavailable("the broker stops").into_response())
+        answering
+            .await
+            .unwrap_or_else(|_| Refusal::unavailable("the broker is stopping").into_response())
     }
 }
 
@@ -277,7 +279,7 @@ where
     }
     match timeout(BODY_WITHIN, to_bytes(Body::new(body), BODY_MAX)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => Err(Refusal::bad_request("the body breaks off")),
+        Ok(Err(_)) => Err(Refusal::bad_request("the body is incomplete")),
         Err(_) => {
             let sentence = format!("the body did not arrive within {} s", BODY_WITHIN.as_secs());
             Err(Refusal::of(StatusCode::REQUEST_TIMEOUT, sentence))
@@ -289,9 +291,9 @@ async fn index() -> String {
     let mut text = String::new();
     for (path, what) in [
         ("/healthz", "200 while the broker accepts connections"),
-        ("/health", "the same, as the emulator for Service Bus has it"),
+        ("/health", "health, in the format of the emulator for Service Bus"),
         ("/metrics", "Prometheus text format"),
-        ("/v1/tenants", "tenants; JSON, like all below /v1"),
+        ("/v1/tenants", "tenants; JSON, like everything below /v1"),
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
@@ -304,8 +306,11 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/state/{key}", "one key, with its value"),
         ("/v1/tenants/{tenant}/queues", "its queues"),
         ("/v1/tenants/{tenant}/queues/{queue}", "one queue; PUT, PATCH and DELETE change it"),
-        ("/v1/tenants/{tenant}/queues/{queue}/messages", "what lies in it; DELETE removes it"),
-        ("/v1/tenants/{tenant}/queues/{queue}/sessions", "sessions of it"),
+        (
+            "/v1/tenants/{tenant}/queues/{queue}/messages",
+            "messages of the queue; DELETE removes them",
+        ),
+        ("/v1/tenants/{tenant}/queues/{queue}/sessions", "message sessions of the queue"),
         ("/v1/tenants/{tenant}/topics", "its topics"),
         ("/v1/tenants/{tenant}/topics/{topic}", "one topic; PUT, PATCH and DELETE change it"),
         (
@@ -313,10 +318,10 @@ async fn index() -> String {
             "its subscriptions, each like a queue",
         ),
         ("…/subscriptions/{subscription}/rules/{rule}", "one rule; PUT and DELETE change it"),
-        ("/v1/tenants/{tenant}/bindings/{binding}", "what joins MQTT clients and entities"),
+        ("/v1/tenants/{tenant}/bindings/{binding}", "one binding between MQTT topics and entities"),
         ("/v1/shards", "shards of the data directory"),
         ("/v1/shards/{shard}", "one shard; PATCH closes and opens it"),
-        ("/v1/backup", "all that is durable, as one file"),
+        ("/v1/backup", "a backup of everything durable, as one file"),
     ] {
         let _ = writeln!(text, "{path:40} {what}");
     }

@@ -107,7 +107,7 @@ pub async fn end(State(served): State<Served>, path: SessionPath) -> Result<Stat
     let session = named(&served, path)?;
     match facts::end_session(&served.shared, &session).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(_) => Err(not_durable("the session may come back with the broker")),
+        Err(_) => Err(not_durable("the session may exist again after a restart")),
     }
 }
 
@@ -117,7 +117,7 @@ fn named(served: &Served, path: SessionPath) -> Result<SessionRef, Refusal> {
     let sessions = &tenants::named(served, &tenant)?.sessions;
     let session = sessions.entry(&client).get().cloned();
     session.ok_or_else(|| {
-        Refusal::not_found(format!("the tenant {tenant:?} has no session of a client {client:?}"))
+        Refusal::not_found(format!("the tenant {tenant:?} has no session of the client {client:?}"))
     })
 }
 

@@ -73,7 +73,10 @@ pub async fn patch(
             opened.map_err(|error| Refusal::unavailable(error.to_string()))?;
             // The configuration of the shard's entities may have changed while it was closed.
             if let Err((tenant, error)) = shared.declare(&shared.settings()) {
-                tracing::error!(tenant, "queues and topics are not all as configured: {error}");
+                tracing::error!(
+                    tenant,
+                    "not all queues and topics could be applied as configured: {error}"
+                );
             }
         }
     }
@@ -86,7 +89,7 @@ fn find(served: &Served, index: u16) -> Result<Arc<DurableShard>, Refusal> {
     if usize::from(index) >= shards.count() {
         let last = shards.count() - 1;
         return Err(Refusal::not_found(format!(
-            "there is no shard {index}: the data directory has 0 to {last}"
+            "there is no shard {index}: the data directory has the shards 0 to {last}"
         )));
     }
     Ok(shards.get(index))

@@ -92,7 +92,7 @@ pub async fn list(
     let after = question.after.as_deref().unwrap_or_default();
     let after = BASE64URL_NOPAD
         .decode(after.as_bytes())
-        .map_err(|_| Refusal::bad_request("`after` must be what an answer gave as `next`"))?;
+        .map_err(|_| Refusal::bad_request("`after` must be the `next` of an earlier answer"))?;
     let tenant = tenants::named(&served, &tenant)?;
     let store = tenant.state_store();
     let now = served.shared.engine.clock.wall();

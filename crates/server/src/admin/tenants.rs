@@ -39,8 +39,8 @@ pub async fn list(State(served): State<Served>) -> Answer<All> {
 pub fn named(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
     served.shared.engine.tenants.get(name).ok_or_else(|| {
         Refusal::not_found(format!(
-            "there is no tenant {name:?}: one comes into being when its first client connects, and \
-             GET /v1/tenants lists them"
+            "no tenant {name:?}: a tenant is created when its first client connects; GET /v1/tenants \
+             lists all"
         ))
     })
 }

@@ -118,8 +118,8 @@ impl AmqpConnection {
         }
         match self.stage {
             Stage::Proxy { .. } | Stage::Opening { .. } => {
-                debug!(peer = %self.container.peer, "no AMQP connection with a valid token within connect_timeout");
-                self.container.close(turn, "There was no valid token in time.");
+                debug!(peer = %self.container.peer, "no AMQP connection opened with a valid token within connect_timeout");
+                self.container.close(turn, "No valid token arrived within the connect timeout.");
                 let _ = self.flush();
                 self.linger(turn)
             }
@@ -273,7 +273,7 @@ impl AmqpConnection {
         if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
             self.stage = Stage::Open;
             let tenant = self.container.tenant_name();
-            debug!(peer = %self.container.peer, tenant, "AMQP connection");
+            debug!(peer = %self.container.peer, tenant, "AMQP connection opened");
             self.container.admit(turn);
         }
         let mut next = Next::Wait;

@@ -17,7 +17,7 @@ const WRONG_LOGIN: Refusal =
     Refusal(ReasonCode::BadUserNameOrPassword, "user name or password is wrong");
 
 /// Refusal of a client whose login is not verified, because most of the waiting logins come from its address.
-const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins at once");
+const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins are waiting");
 
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
@@ -74,7 +74,10 @@ impl Connection {
         };
         let mut collected = Collected::new(&self.listener.strangers);
         if collected.set(2 * body.len()).is_err() {
-            let refusal = Refusal(ReasonCode::ServerBusy, "too much is to be verified at once");
+            let refusal = Refusal(
+                ReasonCode::ServerBusy,
+                "too many bytes of logins are waiting for verification",
+            );
             return Err(self.refuse(turn, &connect, &refusal));
         }
         let waits = Arc::new(());

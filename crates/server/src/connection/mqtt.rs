@@ -308,7 +308,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Wait),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    debug!(peer = %self.peer, %error, "read");
+                    debug!(peer = %self.peer, %error, "cannot read from the client");
                     if error.kind() == ErrorKind::PermissionDenied {
                         self.deny_page(turn, &error.to_string());
                     }
@@ -410,7 +410,7 @@ impl Connection {
             Stage::Closing { .. } if matches!(end, End::Lost(_)) => return Next::Gone,
             Stage::Closing { .. } => return Next::Wait,
             Stage::Proxy { .. } | Stage::Connect { .. } | Stage::Authenticating(_) => {
-                debug!(peer = %self.peer, listener = self.listener.name, "before CONNECT: {end}");
+                debug!(peer = %self.peer, listener = self.listener.name, "connection ended before it had a session: {end}");
             }
         }
         let until = turn.turn.context.worker.now.after(LINGER);

@@ -186,7 +186,7 @@ impl Running {
             if let Err(error) = self.poll.poll(&mut events, self.patience())
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                warn!(%error, "waiting for connections");
+                warn!(%error, "cannot poll for events");
             }
             let _round = engine.rounds.begin(self.me);
             let start = self.clock.instant();
@@ -372,7 +372,7 @@ impl Running {
                 self.say_farewell(id);
             }
             Err(error) => {
-                warn!(%error, "a connection cannot be served");
+                warn!(%error, "cannot set up a connection");
                 self.threads.get(self.me).connection_leaves();
             }
         }
@@ -413,7 +413,7 @@ impl Running {
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
         {
-            warn!(%error, "a connection cannot be watched");
+            warn!(%error, "cannot register a connection with the kernel");
             let mut slot = self.slots.remove(key);
             let mut turn = IoTurn {
                 turn: Turn {
@@ -521,7 +521,7 @@ impl Running {
         }
         if self.threads.get(self.me).watchdog().turn(start, self.turn_start) {
             let took = self.turn_start - start;
-            debug!(connection = id.0, millis = took.as_millis(), "a turn kept others waiting");
+            debug!(connection = id.0, millis = took.as_millis(), "slow turn");
         }
         if next == Next::Gone {
             let fd = slot.connection.socket().as_raw_fd();

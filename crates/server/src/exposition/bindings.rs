@@ -8,7 +8,7 @@ use crate::shared::Shared;
 /// Appends the metrics of all bindings, including deleted ones.
 pub fn bindings(text: &mut String, shared: &Shared) {
     let name = "barid_binding_messages_total";
-    header(text, name, "counter", "Messages that came to a binding.");
+    header(text, name, "counter", "Messages that reached a binding.");
     for tenant in shared.engine.tenants.all() {
         let tenant_label = escaped(&tenant.name);
         for (binding, way, counts) in tenant.bindings.counts() {

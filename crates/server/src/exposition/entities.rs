@@ -36,7 +36,7 @@ const PER_ENTITY: [PerEntity; 5] = [
     ("barid_entity_bytes", "Bytes of messages and states.", |row, _| row.counts.bytes as u64),
     (
         "barid_entity_footprint_bytes",
-        "Bytes that count against MaxSizeInMegabytes: of messages and states, and of what is kept with each.",
+        "Bytes that count against MaxSizeInMegabytes: messages and states, with the overhead of each.",
         |row, _| row.counts.footprint as u64,
     ),
     ("barid_entity_receivers", "Receivers.", |row, _| row.receivers as u64),

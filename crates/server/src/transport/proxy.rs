@@ -48,7 +48,7 @@ impl Proxied {
 /// not complete.
 fn parse(bytes: &[u8]) -> io::Result<Option<(usize, Option<SocketAddr>)>> {
     let refused = |error: &dyn std::fmt::Display| {
-        io::Error::new(ErrorKind::InvalidData, format!("no PROXY protocol header: {error}"))
+        io::Error::new(ErrorKind::InvalidData, format!("invalid PROXY protocol header: {error}"))
     };
     let Some(length) = header_length(bytes).map_err(|error| refused(&error))? else {
         return Ok(None);
@@ -94,16 +94,16 @@ fn header_length(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
         return match line.windows(2).position(|end| end == b"\r\n") {
             Some(end) => Ok(Some(end + 2)),
             None if bytes.len() < V1_MAX => Ok(None),
-            None => Err("the line is too long"),
+            None => Err("the header line is too long"),
         };
     }
     if !begins_with(v2::PROTOCOL_PREFIX) {
-        return Err("the connection begins with something else");
+        return Err("the connection does not begin with a header");
     }
     let Some([high, low]) = bytes.get(14..16) else { return Ok(None) };
     let length = 16 + usize::from(u16::from_be_bytes([*high, *low]));
     if length > HEADER_MAX {
-        return Err("it is too long");
+        return Err("the header is too long");
     }
     Ok((bytes.len() >= length).then_some(length))
 }

@@ -35,7 +35,7 @@ pub enum CertificateError {
         source: rustls::Error,
     },
     /// The client certificate authorities cannot be used.
-    #[error("cannot use the client authorities in {file}: {reason}")]
+    #[error("cannot use the client certificate authorities in {file}: {reason}")]
     ClientAuthorities {
         /// The path of their file.
         file: String,
@@ -43,7 +43,7 @@ pub enum CertificateError {
         reason: String,
     },
     /// `require_client_certificate` is set without `client_ca`.
-    #[error("require_client_certificate needs client_ca: the authorities that are trusted")]
+    #[error("require_client_certificate needs client_ca: the trusted certificate authorities")]
     NoClientAuthorities,
 }
 

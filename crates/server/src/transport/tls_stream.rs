@@ -122,7 +122,7 @@ impl Handshake {
         if self.records > HANDSHAKE_RECORDS_MAX {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
-                "a TLS handshake in too many records",
+                "the TLS handshake has too many records",
             ));
         }
         Ok(())

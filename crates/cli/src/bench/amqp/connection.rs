@@ -85,7 +85,7 @@ impl Connection {
                         begin(output);
                     }
                     Some(Body::Sasl(Sasl::Outcome { .. })) => {
-                        bail!("the broker refuses the user name and the password");
+                        bail!("the broker refused the user name or the password; check -u and -P");
                     }
                     Some(Body::Empty | Body::Sasl(_)) => {}
                     Some(Body::Amqp(performative, payload)) => {
@@ -97,7 +97,7 @@ impl Connection {
             }
             Ok(taken)
         })?;
-        ensure!(is_open, "the broker has closed a connection");
+        ensure!(is_open, "the broker closed a connection");
         Ok(())
     }
 
@@ -118,7 +118,7 @@ fn next(opening: Opening, input: &[u8]) -> anyhow::Result<Option<(usize, Option<
     if matches!(opening, Opening::SaslHeader | Opening::AmqpHeader) {
         let Some(header) = input.first_chunk::<8>() else { return Ok(None) };
         let wanted = if opening == Opening::SaslHeader { SASL_HEADER } else { AMQP_HEADER };
-        ensure!(*header == wanted, "this is no server of AMQP 1.0 with SASL");
+        ensure!(*header == wanted, "the server does not speak AMQP 1.0 with SASL; check -h and -p");
         return Ok(Some((header.len(), None)));
     }
     let Some(bytes) = frame::length(input)?.and_then(|length| input.get(..length)) else {
@@ -203,7 +203,7 @@ impl Session {
 /// Builds the error for something that the broker has ended.
 pub fn failed(what: &str, error: Option<&Error>) -> anyhow::Error {
     let Some(error) = error else {
-        return anyhow::anyhow!("the broker has ended {what}");
+        return anyhow::anyhow!("the broker ended {what}");
     };
     let description = error.description.as_deref().unwrap_or("no reason given");
     let hint = match error.condition.as_ref() {
@@ -212,10 +212,10 @@ pub fn failed(what: &str, error: Option<&Error>) -> anyhow::Error {
         }
         _ => "",
     };
-    anyhow::anyhow!("the broker has ended {what}: {description} ({}){hint}", error.condition)
+    anyhow::anyhow!("the broker ended {what}: {description} ({}){hint}", error.condition)
 }
 
 /// Returns the value, or an error if the broker left it out.
 pub fn expected<T>(value: Option<T>) -> anyhow::Result<T> {
-    value.context("the broker leaves out what must not be left out")
+    value.context("the broker left out a mandatory field")
 }

@@ -170,7 +170,7 @@ impl<'a> Driver<'a> {
         loop {
             let counts = self.ledger.counts;
             if counts.refused > 0 {
-                bail!("the broker refuses messages");
+                bail!("the broker refused messages; its log may say why");
             }
             if counts.accepted == messages {
                 break;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::template::Stamp;
 
 /// Error for a message that this program has not sent.
-pub const STRANGE: &str = "there are other messages in the queue: purge it first";
+pub const STRANGE: &str = "the queue holds messages of another run: purge it first";
 
 /// Messages of all sessions, numbered from 0 in each session.
 pub struct Ledger {

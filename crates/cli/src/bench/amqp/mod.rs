@@ -35,14 +35,14 @@ pub struct Options {
     /// Address of the queue, which must exist and be empty
     #[arg(long, value_name = "ADDRESS", default_value = "bench")]
     queue: String,
-    /// The queue has no sessions; messages carry session ids all the same
+    /// The queue has no sessions; messages still carry session ids
     #[arg(long)]
     plain: bool,
     /// Number of session ids
     #[arg(long, value_name = "N", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sessions: u32,
-    /// Connections that send. Each has sessions of its own
+    /// Connections that send. Each uses its own sessions
     #[arg(long, value_name = "N", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     senders: u32,
@@ -66,7 +66,7 @@ pub struct Options {
     #[arg(long, value_name = "MESSAGES", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     window: u32,
-    /// Messages sent per second by all senders together [default: as many as the broker can carry]
+    /// Messages sent per second by all senders together [default: as many as the broker can handle]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
     /// Link credit of a receiver, for each session it holds
@@ -77,7 +77,7 @@ pub struct Options {
     #[arg(long, value_name = "MESSAGES", default_value_t = 100_000,
         value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
-    /// Store nothing first in `accept` and `backlog`: use the messages of an earlier run
+    /// In `accept` and `backlog`: store no messages first, use those of an earlier run
     #[arg(long)]
     no_store: bool,
     /// How long to measure, after one second to warm up: seconds, or 500ms, 5m; `accept` and `backlog`
@@ -161,7 +161,7 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         bail!("{connections} connections need more open files than {limit}; see `ulimit -n`");
     }
     if options.senders > options.sessions {
-        bail!("each sender needs a session of its own: --senders is more than --sessions");
+        bail!("each sender needs its own session: --senders is greater than --sessions");
     }
     let mut target = Target::new(&options.broker, Protocol::Amqp)?;
     target.user.get_or_insert_with(|| EMULATOR_USER.into());

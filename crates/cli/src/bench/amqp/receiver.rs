@@ -185,7 +185,7 @@ impl Receiver {
         let credit = self.credit;
         let index = expected(self.links.iter().position(|link| link.name == attach.name))?;
         let handle = attach.handle as usize;
-        ensure!(handle <= self.links.len(), "the broker leaves out handles");
+        ensure!(handle <= self.links.len(), "the broker skipped a link handle");
         if self.by_handle.len() <= handle {
             self.by_handle.resize(handle + 1, NONE);
         }

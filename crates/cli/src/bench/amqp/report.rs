@@ -88,7 +88,7 @@ impl Report {
         }
         rows.extend(self.span.us_row("broker CPU per message"));
         if let Some(rate) = self.span.per_cpu_s() {
-            rows.push(("in a second of its CPU", grouped(rate), "messages"));
+            rows.push(("per second of its CPU", grouped(rate), "messages"));
         }
         rows.extend(self.after.map(|usage| rss_row("broker memory", usage)));
         title + &lines(rows)

@@ -68,7 +68,9 @@ impl Template {
         }
         let find = |wanted: &[u8]| {
             let found = bytes.windows(wanted.len()).position(|window| window == wanted);
-            found.context("the frames of the broker are too small for the head of a message")
+            found.context(
+                "the maximum frame size of the broker is too small for the header of a message",
+            )
         };
         Ok(Self {
             id_at: find(&ID.to_be_bytes())?,

@@ -30,7 +30,7 @@ impl<T> Unsettled<T> {
         if self.waiting.is_empty() {
             self.first = id;
         }
-        ensure!(self.push(known) == id, "the broker has left out a delivery id before {id}");
+        ensure!(self.push(known) == id, "the broker skipped a delivery id before {id}");
         Ok(())
     }
 

@@ -153,7 +153,11 @@ impl<'a, D: Dialogue> Driver<'a, D> {
             bar.set_position(self.answered.operations);
         }
         bar.finish_and_clear();
-        ensure!(self.errors == 0, "{} of the first SETs were refused", self.errors);
+        ensure!(
+            self.errors == 0,
+            "the server refused {} of the SETs that create the keys",
+            self.errors
+        );
         Ok(())
     }
 
@@ -285,7 +289,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
         let is_open = stream.read(&mut self.scratch, is_closing, |stream, input| {
             dialogue.hear(input, &mut stream.output, &mut heard)
         })?;
-        ensure!(is_open, "the server has closed a connection");
+        ensure!(is_open, "the server closed a connection");
         self.heard = now;
         let mut freed = std::mem::take(&mut self.freed);
         freed.drain(..).for_each(|slot| self.ask(index, slot, now));

@@ -57,7 +57,7 @@ impl Report {
         rows.extend(quantile_rows(&self.gets, ["GET p50", "GET p99", "GET p99.9", "GET max"]));
         if let (Some(micros), Some(rate)) = (self.us_per_operation(self.cpu), self.per_cpu_s()) {
             rows.push(("server CPU per operation", format!("{micros:.2}"), "µs"));
-            rows.push(("in a second of its CPU", grouped(rate), "operations"));
+            rows.push(("per second of its CPU", grouped(rate), "operations"));
         }
         rows.extend(self.after.map(|usage| rss_row("server memory", usage)));
         title + &lines(rows)

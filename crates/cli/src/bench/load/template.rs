@@ -66,7 +66,7 @@ impl<T> Templates<T> {
 
 fn find(bytes: &[u8], wanted: &[u8]) -> anyhow::Result<usize> {
     let found = bytes.windows(wanted.len()).position(|window| window == wanted);
-    found.context("a request without what it was made of")
+    found.context("the request template lacks a field")
 }
 
 #[cfg(test)]

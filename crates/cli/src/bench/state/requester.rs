@@ -195,7 +195,7 @@ impl Dialogue for Requester {
     }
 }
 
-const STRANGE: &str = "the broker sent an answer to what was not asked";
+const STRANGE: &str = "the broker sent a response that matches no request";
 
 impl Frame {
     fn new(

@@ -168,7 +168,7 @@ impl<'a> Keeper<'a> {
         let answer = self.store.as_mut().map(|store| store.request(&command, Extras::default()));
         match answer.and_then(Result::ok).as_ref().map(|answer| answer.reply()) {
             Some(Reply::Value(holder)) => format!("{} has the lock {name}", shown(holder)),
-            _ => format!("somebody has the lock {name}"),
+            _ => format!("another client has the lock {name}"),
         }
     }
 
@@ -222,7 +222,7 @@ impl<'a> Keeper<'a> {
         let command = set(name, &held.holder, Condition::IfAbsentOrEqual, args.lease);
         match store.request(&command, Extras::default())?.reply() {
             Reply::Ok => Ok(Step::Renewed(now)),
-            Reply::NotApplied => Ok(Step::Lost("somebody else has it".into())),
+            Reply::NotApplied => Ok(Step::Lost("another client has it".into())),
             other => Err(unexpected(&other)),
         }
     }
@@ -269,7 +269,7 @@ impl Held {
             return None;
         }
         match &change.value {
-            None => Some("its key was deleted, or the lease was over".into()),
+            None => Some("its key was deleted, or the lease expired".into()),
             Some(value) if *value != self.holder => Some(format!("{} has it", shown(value))),
             Some(_) => None,
         }
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn what_loses_a_lock() {
-        let deleted = Some("its key was deleted, or the lease was over");
+        let deleted = Some("its key was deleted, or the lease expired");
         check(None, Some("5000:1:StateStore"), deleted);
         check(None, Some("5000:2:StateStore"), deleted);
         check(None, Some("5001:0:StateStore"), deleted);

@@ -29,17 +29,17 @@ use signals::Signals;
 #[command(
     disable_help_flag = true,
     after_help = "\
-The lock is a key that is set to the holder if it does not exist, for the time of the lease. It is
-renewed at a third of it, and deleted when the command ends. If it is lost before, as the broker was
-out of reach for too long or somebody else has deleted the key, the command is ended: SIGTERM, and
-SIGKILL after the grace.
+The lock is a key that is set to the name of the holder if the key does not exist. It expires with the
+lease. barid renews the lease after a third of its time, and deletes the key when the command ends. If the
+lock is lost earlier, because the broker was unreachable for too long or another client deleted the key,
+barid ends the command with SIGTERM, and with SIGKILL after the grace period.
 
-A lease alone cannot keep a command that was stopped for a while from going on when it no longer has
-the lock. What it changes must look at the fencing token: it is in the environment, and
-`barid state set --fencing` sends it along.
+A lease alone is not enough: a command that was suspended for a while can continue after it has lost the
+lock. Therefore the resource that the command changes must check the fencing token. The token is in the
+environment of the command, and `barid state set --fencing` sends it.
 
-SIGINT, SIGTERM and SIGHUP are passed on to the command. On a terminal it shares that with barid;
-elsewhere it gets a process group of its own, and the whole group is signalled.
+SIGINT, SIGTERM and SIGHUP are passed on to the command. In the foreground of a terminal the command
+shares barid's process group; elsewhere it gets its own process group, and the whole group is signalled.
 
 Examples:
   barid state lock backup -- backup.sh
@@ -47,9 +47,10 @@ Examples:
   barid state lock door --lease 5s -- sh -c 'barid state set door/state open --fencing $BARID_FENCING_TOKEN'
   barid state lock leader --holder $(hostname) --fencing TOKEN -- serve
 
-Exit status: that of the command, or 128 and the number of the signal that ended it; 126 and 127 if it
-cannot be run or found. Without having run it: 1 somebody has the lock (--no-wait), or an error; 2
-wrong usage; 3 the broker refused; 27 time is up; 128 and the number of a signal. 4 the lock was lost."
+Exit status: that of the command, or 128 plus the number of the signal that ended it; 126 and 127 if it
+cannot be run or found; 4 the lock was lost. If the command was not run: 1 another client has the lock
+(--no-wait), or an error; 2 wrong usage; 3 the broker refused; 27 time is up; 128 plus the number of a
+signal."
 )]
 pub struct Args {
     /// Name of the lock, which is a key
@@ -97,7 +98,7 @@ fn parse_lease(text: &str) -> Result<Duration, String> {
 
 fn parse_variable(text: &str) -> Result<String, String> {
     match text.is_empty() || text.contains(['=', '\0']) {
-        true => Err("this is no name of a variable".into()),
+        true => Err("not a valid name of an environment variable".into()),
         false => Ok(text.into()),
     }
 }

@@ -143,7 +143,7 @@ impl Asked<'_> {
         let named = self.elements(name)?.take(NAMED_MAX + 1).map(one).collect::<Option<Vec<_>>>();
         let named = named.ok_or_else(|| missing(name))?;
         if named.len() > NAMED_MAX {
-            let text = format!("{name} has more than {NAMED_MAX} elements: ask in parts.");
+            let text = format!("{name} has more than {NAMED_MAX} elements: split the request.");
             return Err(Error::new(condition::ARGUMENT_ERROR, text));
         }
         Ok(named)
@@ -171,7 +171,7 @@ impl Asked<'_> {
 }
 
 fn missing(name: &str) -> Error {
-    Error::new(condition::ARGUMENT_ERROR, format!("{name} is missing, or not of its type."))
+    Error::new(condition::ARGUMENT_ERROR, format!("{name} is missing or has the wrong type."))
 }
 
 impl Container {
@@ -210,7 +210,7 @@ impl Container {
             (Some("put-token"), Some(token)) => {
                 self.put_token(turn, token).map_err(|denied| denied.to_string())
             }
-            (Some("put-token"), None) => Err("the body is no token".into()),
+            (Some("put-token"), None) => Err("the body is not a token".into()),
             _ => Err("the operation is not put-token".into()),
         };
         let audience = request.application_property("name").and_then(|name| name.text());
@@ -291,7 +291,7 @@ impl Container {
     ) -> Result<Done, Error> {
         if self.responding > RESPONDING_MAX {
             // The client is read from only because it has to open its session windows.
-            let text = "Too many responses wait.";
+            let text = "Too many responses wait for the client: receive them first.";
             return Err(Error::new(condition::SERVER_BUSY, text));
         }
         let now = turn.context.wall();

@@ -79,7 +79,7 @@ impl Container {
             && (self.responding > RESPONDING_MAX && waits_for_credit
                 || responses.waiting.len() > RESPONSES_MAX)
         {
-            let text = "Too many responses wait.";
+            let text = "Too many responses wait for the client.";
             self.engine.detach(link, Some(Error::new(condition::RESOURCE_LIMIT, text)));
             self.responding -= responses.bytes;
             self.links.remove(&link);

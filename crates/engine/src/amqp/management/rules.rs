@@ -107,7 +107,8 @@ fn correlation(sent: &SentCorrelation<'_>) -> Result<Correlation, Error> {
     let mut properties = BTreeMap::new();
     for (name, value) in &sent.properties {
         let value = kept(*value).ok_or_else(|| {
-            let text = format!("The property {name} of the filter has a type that none has.");
+            let text =
+                format!("The property {name} of the filter has a type that is not supported.");
             Error::new(condition::ARGUMENT_ERROR, text)
         })?;
         properties.insert((*name).into(), PropertyValue::of(&value));

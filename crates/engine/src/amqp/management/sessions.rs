@@ -27,8 +27,7 @@ pub(super) fn list(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let skip = usize::try_from(asked.request.argument("skip").integer().unwrap_or(0)).unwrap_or(0);
     let top = asked.count("top", PAGE_MAX)?;
     if updated_after.is_some() && skip > SKIP_MAX {
-        let text =
-            format!("skip is more than {SKIP_MAX}: ask for those updated after a later time.");
+        let text = format!("skip is more than {SKIP_MAX}: use a later last-updated-time.");
         return Err(Error::new(condition::ARGUMENT_ERROR, text));
     }
     let sessions = asked.queue.read(|entity| entity.sessions(updated_after, skip, top));

@@ -46,8 +46,8 @@ fn what_is_changed_holds_at_once_and_what_is_fixed_stays() {
     let error = world.entities().update_queue(&definition, DeclaredBy::Admin, &mut commits);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "queue \"q\": RequiresSession is false and cannot be changed. Keep it, or delete the entity, with \
-         all that is in it, and make it anew"
+        "queue \"q\": RequiresSession is false and cannot be changed. Keep it, or delete the entity with \
+         all its messages and create it again"
     );
     definition.name = "other".into();
     let error = world.entities().update_queue(&definition, DeclaredBy::Admin, &mut commits);

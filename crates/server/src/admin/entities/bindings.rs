@@ -79,7 +79,10 @@ pub async fn put(
         Ok(is_new)
     };
     let is_new = change(&served, set).await?;
-    let bound = tenant.bindings.get(&name).ok_or_else(|| Refusal::conflict("it was deleted"))?;
+    let bound = tenant
+        .bindings
+        .get(&name)
+        .ok_or_else(|| Refusal::conflict("the binding was deleted during the request"))?;
     Ok((made(is_new), Json(Described::of(&bound, &tenant))))
 }
 
@@ -108,7 +111,7 @@ fn read(body: &[u8], tenant: &str, name: &str) -> Result<Binding, Refusal> {
         let other = members.insert(key.into(), value.into());
         if other.is_some_and(|other| other != value) {
             let sentence =
-                format!("`{key}` is {value:?} in the path and something else in the body");
+                format!("`{key}` in the body differs from the path, which has {value:?}");
             return Err(Refusal::bad_request(sentence));
         }
     }

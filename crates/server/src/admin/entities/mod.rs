@@ -119,12 +119,12 @@ fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> 
 /// Returns a tenant, which is created if it does not exist.
 fn any_tenant(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
     if let Err(error) = check_tenant_name(name) {
-        return Err(Refusal::bad_request(format!("{name:?} cannot be a tenant: {error}")));
+        return Err(Refusal::bad_request(format!("{name:?} is not a valid tenant name: {error}")));
     }
     let shared = &served.shared;
     let tenant = shared.engine.tenants.get_or_create(name, |_| ());
     tenant
-        .ok_or_else(|| Refusal::conflict("there are as many tenants as there may be (max_tenants)"))
+        .ok_or_else(|| Refusal::conflict("the maximum number of tenants is reached (max_tenants)"))
 }
 
 /// Makes a change that is stored, and waits until it is durable.
@@ -133,7 +133,7 @@ async fn change<T>(
     change: impl FnOnce(&mut Commits) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     if served.shared.engine.shards.iter().any(|shard| shard.is_failing()) {
-        return Err(Refusal::unavailable("the disk is full or broken: nothing can be changed"));
+        return Err(Refusal::unavailable("no changes are possible: the disk is full or broken"));
     }
     let mut commits = Commits::default();
     let done = change(&mut commits)?;
@@ -141,7 +141,7 @@ async fn change<T>(
     served.shared.engine.agenda.after(commits, After::Tell(tell));
     match told.await {
         Ok(()) => Ok(done),
-        Err(_) => Err(not_durable("the change may be lost")),
+        Err(_) => Err(not_durable("it may be lost at a restart")),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) enum Opcode {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
     /// The peer sent a text frame.
-    #[error("MQTT and AMQP are carried in binary frames (MQTT-6.0.0-1)")]
+    #[error("a WebSocket text frame; MQTT and AMQP need binary frames (MQTT-6.0.0-1)")]
     Text,
     /// The peer used an opcode that the standard reserves.
     #[error("a WebSocket frame with a reserved opcode")]

@@ -78,7 +78,7 @@ impl Handshake {
         // would never arrive.
         let head = &self.request[seen..end.unwrap_or(self.request.len())];
         if head.iter().any(|byte| is_never_in_a_request(*byte)) {
-            let reason = "this is no HTTP request; MQTT and AMQP are spoken over WebSocket here";
+            let reason = "not an HTTP request; this listener accepts MQTT and AMQP over WebSocket";
             return Refusal(StatusCode::BAD_REQUEST, reason.into()).into();
         }
         let Some(end) = end else {
@@ -112,11 +112,11 @@ fn accept(request: &[u8], options: &WebSocketOptions) -> Result<(Protocol, Vec<u
         // The parser accepts a bare LF as the end of a line, and then takes the rest for frames. A proxy may
         // not.
         Ok(Some(_)) => return Err(bad("a line of the request ends without CR".into())),
-        Ok(None) => return Err(bad("the request is cut off".into())),
+        Ok(None) => return Err(bad("the request is incomplete".into())),
         Err(error) => return Err(bad(error.to_string())),
     };
     if request.headers().get("Upgrade").is_none() {
-        let reason = "this address speaks MQTT and AMQP over WebSocket";
+        let reason = "this listener accepts only WebSocket connections, for MQTT and AMQP";
         return Err(Refusal(StatusCode::UPGRADE_REQUIRED, reason.into()));
     }
     let mut response = create_response(&request).map_err(|error| bad(error.to_string()))?;
@@ -124,7 +124,7 @@ fn accept(request: &[u8], options: &WebSocketOptions) -> Result<(Protocol, Vec<u
         AMQP_PATH => (Protocol::Amqp, AMQP),
         path if path == options.path => (Protocol::Mqtt, MQTT),
         _ => {
-            let reason = format!("MQTT is at {}, AMQP at {AMQP_PATH}", options.path);
+            let reason = format!("no such path; MQTT is at {}, AMQP at {AMQP_PATH}", options.path);
             return Err(Refusal(StatusCode::NOT_FOUND, reason));
         }
     };
@@ -163,7 +163,7 @@ fn check_origin(request: &Request, options: &WebSocketOptions) -> Result<(), Ref
         }
     };
     let (Ok(origin), Ok(host)) = (text(ORIGIN), text(HOST)) else {
-        let reason = "more than one Origin, or more than one Host";
+        let reason = "the request has more than one Origin or Host header";
         return Err(Refusal(StatusCode::BAD_REQUEST, reason.into()));
     };
     let Some(origin) = origin else { return Ok(()) };
@@ -172,7 +172,7 @@ fn check_origin(request: &Request, options: &WebSocketOptions) -> Result<(), Ref
         return Ok(());
     }
     let reason = format!(
-        "pages of the origin {} may not connect: name it in `origins` of the listener",
+        "the origin {} is not allowed; add it to `origins` of the listener",
         origin.escape_debug()
     );
     Err(Refusal(StatusCode::FORBIDDEN, reason))
