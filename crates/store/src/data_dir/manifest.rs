@@ -22,8 +22,7 @@ const NAME: &str = "manifest";
 const TITLE: &str = "barid data directory";
 const VERSION: u32 = 1;
 
-/// Maximum number of shards. Each shard has threads of its own, and most machines have fewer cores;
-/// 64 bits fit into one word.
+/// Maximum number of shards. Each shard has threads of its own, and most machines have fewer cores.
 pub(super) const SHARDS_MAX: usize = 64;
 
 #[derive(Debug, PartialEq, Eq)]
