@@ -90,6 +90,12 @@ impl Client {
 
     /// Subscribes, and waits for SUBACK.
     pub fn subscribe(&mut self, filter: &str, qos: QoS) {
+        self.ask_to_subscribe(filter, qos);
+        assert_eq!(self.hear(), Heard::Subscribed);
+    }
+
+    /// Subscribes without waiting for SUBACK.
+    pub fn ask_to_subscribe(&mut self, filter: &str, qos: QoS) {
         let options = SubscriptionOptions {
             qos,
             no_local: false,
@@ -102,12 +108,24 @@ impl Client {
             properties: Properties::default(),
             filters: filters.as_filters(),
         }));
-        assert_eq!(self.hear(), Heard::Subscribed);
     }
 
     /// Publishes a message without waiting for its acknowledgement.
     pub fn publish(&mut self, topic: &str, payload: &str, qos: QoS, id: u16) {
         self.repeat(topic, payload, qos, id, false);
+    }
+
+    /// Publishes a message with RETAIN and QoS 0.
+    pub fn retain(&mut self, topic: &str, payload: &str) {
+        self.send(&Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: true,
+            topic,
+            packet_id: None,
+            properties: Properties::default(),
+            payload: payload.as_bytes(),
+        }));
     }
 
     /// Publishes a message, which may have been sent before (`dup`), without waiting for its acknowledgement.

@@ -20,11 +20,12 @@ const DEPTH: usize = 3;
 /// Number of orders, of each kind, within which a broken rule must be noticed.
 const TO_NOTICE: usize = 20_000;
 
-const STORIES: [fn(); 9] = [
+const STORIES: [fn(); 10] = [
     a_connection_that_moves_misses_nothing,
     messages_for_an_absent_client_are_acknowledged,
     messages_of_two_threads_reach_a_third_in_order,
     a_client_that_reads_slowly_gets_whole_packets,
+    a_retained_message_reaches_a_client_that_subscribes_meanwhile,
     a_session_that_is_taken_over_loses_nothing,
     a_client_that_goes_and_comes_back_misses_nothing,
     exactly_once_is_once_for_sessions_of_two_shards,
@@ -48,10 +49,11 @@ fn promises_hold_in_any_order_of_threads() {
 fn a_broken_rule_is_noticed() {
     // A broken rule is noticed by a panic, whose message is not printed.
     panic::set_hook(Box::new(|_| {}));
-    let rules: [(Rule, fn()); 3] = [
+    let rules: [(Rule, fn()); 4] = [
         (Rule::WakeWhenDone, messages_for_an_absent_client_are_acknowledged),
         (Rule::OneWriter, a_client_that_reads_slowly_gets_whole_packets),
         (Rule::RetryWhenThereWasRoom, a_client_that_reads_slowly_gets_whole_packets),
+        (Rule::RouteWhenRetained, a_retained_message_reaches_a_client_that_subscribes_meanwhile),
     ];
     let is_noticed = |(rule, story): (Rule, fn())| {
         let broken = move || {
@@ -142,6 +144,30 @@ fn a_client_that_reads_slowly_gets_whole_packets() {
     let publishers = [publish(broker.connect(0), "a"), publish(broker.connect(1), "b")];
     assert_in_order(&take(&mut subscriber, 6), &["a", "b"]);
     publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    broker.stop();
+}
+
+fn a_retained_message_reaches_a_client_that_subscribes_meanwhile() {
+    let broker = Broker::start(1, 2);
+    let mut publisher = broker.connect(0);
+    publisher.open("p");
+    let mut subscriber = broker.connect(1);
+    subscriber.open("s");
+    let publishing = thread::spawn(move || {
+        publisher.retain("t", "m");
+        publisher
+    });
+    subscriber.ask_to_subscribe("t", QoS::AtMostOnce);
+    let (mut is_subscribed, mut messages) = (false, 0);
+    // It may come twice, as the retained message and as a message that is published just now.
+    while !is_subscribed || messages == 0 {
+        match subscriber.hear() {
+            Heard::Subscribed => is_subscribed = true,
+            Heard::Message(payload, ..) if payload == "m" => messages += 1,
+            other => panic!("the subscriber hears {other:?}"),
+        }
+    }
+    publishing.join().unwrap();
     broker.stop();
 }
 

@@ -193,7 +193,8 @@ impl Agenda {
         self.0.until_open.lock().push(task);
     }
 
-    /// Schedules the tasks that wait for a closed shard at once. To be called when a shard is open again.
+    /// Schedules the tasks that wait for a closed shard at once. To be called when a shard is open again, and
+    /// from time to time: a task may wait for an entity that was deleted or changed meanwhile.
     pub fn opened(&self) {
         let waiting = std::mem::take(&mut *self.0.until_open.lock());
         waiting.into_iter().for_each(|task| self.schedule(MonoTime::default(), task));

@@ -42,6 +42,9 @@ pub enum Rule {
     ConnectWhenNotedAsPresent,
     /// The acknowledgement of a retained message also waits for the retained message itself.
     AcknowledgeWhenRetained,
+    /// The subscribers of a retained message are looked up after it was retained: a client that subscribes
+    /// meanwhile gets it in one way or the other.
+    RouteWhenRetained,
     /// Messages of a shared subscription go from a session to other members when its client disconnects or
     /// the session ends.
     GiveToOthers,

@@ -16,7 +16,7 @@ use crate::sys::{self, Sys};
 use crate::tenant::Tenant;
 
 /// Interval between two sweeps, which remove expired retained messages, overdue keys, stale routes, void
-/// tasks and unused tenants.
+/// tasks and unused tenants, and try again what waits for closed shards.
 const SWEEP: Duration = Duration::from_secs(10);
 
 /// The state of the housekeeping thread.
@@ -53,6 +53,7 @@ impl Housekeeper {
         sys.publish_if_due(context);
         if now >= *next_sweep {
             agenda.forget_void();
+            agenda.opened();
             sweep(context);
             *next_sweep = now.after(SWEEP);
         }

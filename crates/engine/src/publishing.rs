@@ -13,6 +13,7 @@ use crate::bindings::{self, Refused};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::durable::Commits;
+use crate::faults::{Rule, holds};
 use crate::retaining::{may_retain, retain};
 use crate::router::Publisher;
 use crate::run::Run;
@@ -79,7 +80,7 @@ impl Context {
     ) -> Published {
         let Source { tenant, publisher, is_told, .. } = *source;
         let mut published = Published::default();
-        let targets = self.router.targets(tenant, run.topic());
+        let mut targets = self.router.targets(tenant, run.topic());
         if source.enters_entities && !targets.bindings().is_empty() {
             let mut messages = run.in_buffer(bytes, self.worker.now);
             // Messages that cannot be retained are refused below, so no entity may get them.
@@ -91,13 +92,18 @@ impl Context {
             }
         }
         let mut messages = run.in_buffer(bytes, self.worker.now);
-        if messages.retain()
-            && let Err(reason) = retain(tenant, &mut messages)
-        {
-            let (topic, client) = (messages.topic(), publisher.client_id);
-            tenant.dropped(&self.worker, reason, Some(topic), client);
-            if is_told {
-                return published;
+        if messages.retain() {
+            if let Err(reason) = retain(tenant, &mut messages) {
+                let (topic, client) = (messages.topic(), publisher.client_id);
+                tenant.dropped(&self.worker, reason, Some(topic), client);
+                if is_told {
+                    return published;
+                }
+            }
+            // A client that subscribed before the message was retained has perhaps got the previous retained
+            // message: it must be among the targets.
+            if holds(Rule::RouteWhenRetained) {
+                targets = self.router.targets(tenant, messages.topic());
             }
         }
         let (worker, turn) = (&self.worker, (source.is_alone, budget));

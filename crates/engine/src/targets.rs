@@ -162,12 +162,13 @@ impl Target<'_> {
                 waits(recipient.qos).then(|| recipient.subscriber.room(limits))
             }
             Self::Shared(group) => {
-                // One member that has room is enough.
+                // One member that has room is enough, and so is one for which messages do not wait.
                 let members = group.members();
-                let waiting = members.iter().filter(|member| waits(member.options.qos));
-                waiting
-                    .map(|member| member.subscriber.room(limits))
-                    .max_by_key(|room| (room.is_some(), room.messages))
+                if !members.iter().all(|member| waits(member.options.qos)) {
+                    return None;
+                }
+                let rooms = members.iter().map(|member| member.subscriber.room(limits));
+                rooms.max_by_key(|room| (room.is_some(), room.messages))
             }
         }
     }

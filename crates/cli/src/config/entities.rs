@@ -92,7 +92,7 @@ pub fn each(
         for (j, subscription) in topic.subscriptions.iter().enumerate() {
             let place = place.key(words.subscriptions).index(j);
             for (k, rule) in subscription.rules.iter().enumerate() {
-                if let Err(error) = rule.compile() {
+                if let Err(error) = rule.check() {
                     is_good = false;
                     tell(place.key(words.rules).index(k), error);
                 }

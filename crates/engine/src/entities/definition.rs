@@ -322,7 +322,7 @@ impl SubscriptionDefinition {
         unique(self.rules.iter().map(|rule| &rule.name), |name| {
             format!("rule {name:?} of {entity}")
         })?;
-        self.rules.iter().try_for_each(|rule| rule.compile().map(|_| ()))
+        self.rules.iter().try_for_each(RuleDefinition::check)
     }
 }
 

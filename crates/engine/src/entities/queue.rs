@@ -401,6 +401,7 @@ impl Queue {
         let targets = [&configured.forwards_to, &configured.dead_letters_to];
         let mut ended = SmallVec::<[Arc<Mover>; 2]>::new();
         let mut begun = SmallVec::<[Arc<Mover>; 2]>::new();
+        let mut changed = SmallVec::<[Arc<Mover>; 2]>::new();
         {
             let mut movers = self.movers.lock();
             for ((mover, part), target) in movers.iter_mut().zip(MOVED).zip(targets) {
@@ -409,7 +410,9 @@ impl Queue {
                         begun.push(Arc::clone(mover.insert(Mover::new(&self.me, part))));
                     }
                     (true, None) => ended.extend(mover.take()),
-                    _ => {}
+                    // It may wait for the previous target.
+                    (true, Some(_)) => changed.extend(mover.clone()),
+                    (false, None) => {}
                 }
             }
         }
@@ -418,6 +421,9 @@ impl Queue {
                 entity.close(mover.id(), WallTime::default(), effects);
             });
             self.unregister(mover.id());
+        }
+        for mover in changed {
+            mover.schedule(self);
         }
         for mover in begun {
             self.register(mover.id(), Arc::clone(&mover) as Arc<dyn Inbox>);

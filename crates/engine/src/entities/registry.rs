@@ -358,7 +358,7 @@ impl Entities {
         rule: &RuleDefinition,
         commits: &mut Commits,
     ) -> Result<(), EntityError> {
-        rule.compile()?;
+        rule.check()?;
         self.change_rules(subscription, commits, |rules| {
             if rules.iter().any(|known| same(&known.name, &rule.name)) {
                 return Err(EntityError::Exists(name_of(Kind::Rule, &rule.name)));

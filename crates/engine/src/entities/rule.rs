@@ -151,6 +151,23 @@ impl RuleDefinition {
         Self { name: rule.name.clone().into(), properties }
     }
 
+    /// Checks a rule that is declared anew.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile), or if a value of the filter is `null`.
+    pub fn check(&self) -> Result<(), DefinitionError> {
+        let filter = self.properties.correlation_filter.as_ref();
+        let mut values = filter.iter().flat_map(|filter| &filter.properties);
+        if let Some((name, _)) = values.find(|(_, value)| **value == PropertyValue::Unreadable(()))
+        {
+            return Err(DefinitionError::Rule {
+                rule: format!("rule {:?}", self.name).into(),
+                why: format!("the value of {name} cannot be null").into(),
+            });
+        }
+        self.compile().map(drop)
+    }
+
     /// Compiles the rule.
     ///
     /// # Errors
@@ -333,6 +350,9 @@ mod tests {
             let read: PropertyValue = serde_json::from_str(&stored).unwrap();
             assert!(read.to_core().is_some());
         }
+        let json = r#"{ "Name": "r", "Properties": { "CorrelationFilter": { "Properties": { "a": null } } } }"#;
+        let declared: RuleDefinition = serde_json::from_str(json).unwrap();
+        assert!(declared.compile().is_ok() && declared.check().is_err());
     }
 
     #[test]

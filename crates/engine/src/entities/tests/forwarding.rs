@@ -96,6 +96,33 @@ fn messages_wait_for_a_closed_target_and_do_not_count_as_delivered() {
 }
 
 #[test]
+fn messages_that_wait_for_a_closed_target_move_to_the_next_one() {
+    let mut world = World::new();
+    let shard_of = |path: &str| world.shards.of("t", path).index();
+    let found = |is_other: bool| {
+        let is_such = |path: &String| (shard_of(path) != shard_of("q")) == is_other;
+        (0..100).map(|number| format!("target{number}")).find(is_such).unwrap()
+    };
+    let (first, second) = (found(true), found(false));
+    let forwards_to = |target: &str| {
+        format!(
+            r#"{{ "Queues": [{{ "Name": "{first}" }}, {{ "Name": "{second}" }}, {{ "Name": "q", "Properties": {{
+                "ForwardTo": "{target}", "RequiresDuplicateDetection": true }} }}] }}"#
+        )
+    };
+    world.declare(&forwards_to(&first));
+    world.shards.of("t", &first).set_open(false);
+    world.send("q", message("m")).unwrap();
+    world.sleep(1_000);
+    assert_eq!(world.texts("q", Part::Main), ["m"]);
+    let definitions: Definitions = serde_json::from_str(&forwards_to(&second)).unwrap();
+    let queue = &definitions.queues[2];
+    world.entities().update_queue(queue, DeclaredBy::Admin, &mut Commits::default()).unwrap();
+    world.settle();
+    assert_eq!(world.texts(&second, Part::Main), ["m"]);
+}
+
+#[test]
 fn dead_letters_are_moved_when_they_are_durable_elsewhere() {
     // With and without memory for their bodies.
     for memory in [PLENTY, 0] {
