@@ -66,12 +66,20 @@ step_fuzz() {
         echo "installing cargo-fuzz $CARGO_FUZZ_VERSION"
         cargo install --quiet --locked cargo-fuzz --version "$CARGO_FUZZ_VERSION"
     fi
-    local target ran=0
+    # Two at a time: a target keeps one core busy.
+    local target ran=0 running=()
     for target in $(cargo fuzz list); do
         mkdir -p "fuzz/corpus/$target"
-        fuzz "$target" "fuzz/corpus/$target" "fuzz/seeds/$target"
+        fuzz "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" &
+        running+=($!)
         ran=$((ran + 1))
+        if ((${#running[@]} == 2)); then
+            wait "${running[0]}"
+            wait "${running[1]}"
+            running=()
+        fi
     done
+    ((${#running[@]} == 0)) || wait "${running[0]}"
     ((ran > 0)) || fail "there is no fuzz target"
     echo "fuzzed $ran targets for ${FUZZ_SECONDS:-20} s each"
 }
