@@ -154,7 +154,7 @@ class Requester(Publisher):
 
     def received(self, packet: wire.Packet, now: float) -> None:
         correlation = packet.properties.get("correlation_data")
-        one = self.waiting.pop(correlation, None)
+        one = self.waiting.pop(correlation, None) or self._refused.get(correlation)
         again = one is None
         one = one or self._answered.get(correlation)
         if packet.topic != response_topic(self.name) or one is None:
@@ -164,6 +164,9 @@ class Requester(Publisher):
         operation, said = one.operation, answer(packet, one.operation.verb)
         if self.world.reopening and said.says == QUOTA_EXCEEDED:
             return self._was_refused(one, said)
+        if self._refused.pop(correlation, None) and operation.verb != "KEYNOTIFY":
+            # It was sent twice: one was refused, because a shard was closed, and the other was carried out.
+            self.world.history.invoked(self.tenant, operation)
         if again:
             return self._answered_again(one, packet.dup, said, now)
         self.ledger.counts["answers"] += 1
@@ -175,6 +178,8 @@ class Requester(Publisher):
             one.response.set_result(said)
 
     def _was_refused(self, one: Request, said: Answer) -> None:
+        if one.correlation in self._refused or one.correlation in self._answered:
+            return  # the refusal has come once more, or behind the answer of the same request
         self.ledger.counts["refused"] += 1
         if one.operation.verb != "KEYNOTIFY":
             self.world.history.revoked(self.tenant, one.operation)
