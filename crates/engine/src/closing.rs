@@ -7,8 +7,8 @@
 //! | keys of the state store | requests are refused; watchers keep watching |
 //! | retained messages | they stay in memory, and are not changed |
 //!
-//! What has been noted becomes durable. What is noted at the end, by threads that do not know of the closing yet,
-//! is [lost](barid_core::commits::LOST): whoever waits for it is told that it has failed.
+//! Changes that were noted before become durable. Changes that threads note at the end, before they know that the
+//! shard closes, are [lost](barid_core::commits::LOST): those that wait for them are told that they have failed.
 
 use std::sync::Arc;
 use std::vec;

@@ -54,7 +54,8 @@ pub(super) trait Weigh {
     fn weight(&self) -> usize;
 }
 
-/// Number of changes for which an empty set keeps memory; beyond that the memory is freed.
+/// Number of changes for which an empty set keeps memory; beyond that the memory is freed. Sets with more room than
+/// they use are spread over more cache lines, which costs more than to grow again.
 const KEPT_MAX: usize = 1024;
 
 /// The last change of each key.

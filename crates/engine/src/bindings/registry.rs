@@ -286,7 +286,7 @@ impl Table {
         let Some(index) = &self.by_filter else { return Box::default() };
         let route = index.route(topic);
         let mut places: SmallVec<[usize; 4]> =
-            route.recipients().iter().map(|target| target.subscriber.0).collect();
+            route.recipients().iter().map(|found| found.subscriber.0).collect();
         places.sort_unstable();
         places.into_iter().map(|place| Arc::clone(&self.ins[place])).collect()
     }
