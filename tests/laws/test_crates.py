@@ -12,7 +12,7 @@ from source import production
 
 # From top to bottom: a crate may depend on those after it, never on those before it.
 LAYERS = [
-    "barid", "barid-sim", "barid-server", "barid-engine", "barid-amqp", "barid-core", "barid-store", "mqtt-proto", "statestore-proto",
+    "barid", "barid-sim", "barid-server", "barid-auth", "barid-engine", "barid-amqp", "barid-core", "barid-store", "mqtt-proto", "statestore-proto",
 ]
 PURE = ["barid-amqp", "barid-core", "mqtt-proto", "statestore-proto"]
 

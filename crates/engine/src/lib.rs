@@ -45,6 +45,7 @@ pub mod random;
 pub mod recovery;
 mod retained;
 mod retaining;
+pub mod rights;
 mod rounds;
 pub mod router;
 mod run;

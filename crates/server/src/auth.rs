@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use barid_engine::access::Permissions;
+use barid_engine::access::{Permissions, Policy};
 use barid_engine::names::{full_name, tenant_of};
 use hashbrown::{HashMap, HashSet};
 
@@ -73,7 +73,7 @@ impl Users {
         let verified = password::verify(hash, &password[..password.len().min(PASSWORD_MAX)]);
         match user {
             Some(user) if verified => Verdict::Allowed(Some(Arc::new(Permissions::new(
-                user.rules(),
+                Arc::new(Policy::new(&user.rights(), Arc::default())),
                 &user.name,
                 client_id,
             )))),
@@ -94,9 +94,14 @@ mod tests {
 
     fn user() -> User {
         let password = password::hash("secret", password::Cost::Device);
-        let all = vec!["#".into()];
-        let (publish, subscribe) = (all.clone(), all);
-        User { name: "acme/ada".into(), password, publish, subscribe, state: None }
+        User {
+            name: "acme/ada".into(),
+            password,
+            rules: Vec::new(),
+            publish: None,
+            subscribe: None,
+            state: None,
+        }
     }
 
     #[test]

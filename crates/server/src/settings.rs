@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use entities::{Queue, Rule, Subscription, Topic};
+pub use entities::{Queue, Rule as SubscriptionRule, Subscription, Topic};
 pub use keys::{Key, Right, Secret};
 
 use serde::Deserialize;
 
-use barid_engine::access::Rules;
 use barid_engine::bindings::Binding;
 use barid_engine::durability::{Durability, DurabilityRule};
 use barid_engine::key_rules::KeyRule;
 use barid_engine::limits::{Limits, OwnLimits, ShareStrategy};
+use barid_engine::rights::{Rights, Rule};
 
 /// The whole configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -302,27 +302,28 @@ pub struct User {
     pub name: String,
     /// Argon2id hash of the password, as `barid passwd` prints it.
     pub password: String,
-    /// Topic filters that the user may publish to; `%c` stands for the client identifier, `%u` for the user
-    /// name.
-    #[serde(default = "everything")]
-    pub publish: Vec<String>,
-    /// Topic filters that the user may subscribe to, with the same substitutions.
-    #[serde(default = "everything")]
-    pub subscribe: Vec<String>,
-    /// Rules for the keys of the state store that the user may use; `None`: no restriction.
+    /// Rules, in order, which come before those in the short forms.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+    /// Short form: topic filters that the user may publish to, and no others; `%c` stands for the client
+    /// identifier, `%u` for the user name.
+    pub publish: Option<Vec<String>>,
+    /// Short form: topic filters that the user may subscribe to, and no others, with the same substitutions.
+    pub subscribe: Option<Vec<String>>,
+    /// Short form: keys of the state store that the user may use, and no others.
     pub state: Option<Vec<KeyRule>>,
 }
 
 impl User {
-    /// Returns the permissions of the user.
-    pub fn rules(&self) -> Rules<'_> {
-        let Self { publish, subscribe, state, .. } = self;
-        Rules { publish, subscribe, state: state.as_deref() }
+    /// Returns the rights of the user.
+    pub fn rights(&self) -> Rights {
+        Rights {
+            rules: self.rules.clone(),
+            publish: self.publish.clone(),
+            subscribe: self.subscribe.clone(),
+            state: self.state.clone(),
+        }
     }
-}
-
-fn everything() -> Vec<String> {
-    vec!["#".into()]
 }
 
 impl std::fmt::Debug for User {

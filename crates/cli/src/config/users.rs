@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use barid_engine::key_rules::KeyRules;
+use barid_engine::key_rules;
 use barid_engine::names::{check_tenant_name, full_name};
 use barid_server::password;
 use barid_server::settings::{Settings, User};
@@ -58,7 +58,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 
 fn check_rules(place: &Place, user: &User, found: &mut Objections) {
     for (key, filters) in [("publish", &user.publish), ("subscribe", &user.subscribe)] {
-        for (i, filter) in filters.iter().enumerate() {
+        for (i, filter) in filters.iter().flatten().enumerate() {
             if filter.contains("%u") && user.name.contains(['+', '#']) {
                 let message = "%u stands for the user name, whose + or # would be wildcards";
                 found.add(place.key(key).index(i), message, "give the user another name");
@@ -75,9 +75,15 @@ fn check_rules(place: &Place, user: &User, found: &mut Objections) {
             }
         }
     }
+    for (i, rule) in user.rules.iter().enumerate() {
+        if let Err(message) = rule.check(&user.name) {
+            let hint = "an example: { allow = [\"publish\", \"subscribe\"], topics = [\"devices/%c/#\"] }";
+            found.add(place.key("rules").index(i), message, hint);
+        }
+    }
     for (i, rule) in user.state.iter().flatten().enumerate() {
         for (j, key) in rule.keys.iter().enumerate() {
-            if let Err(message) = KeyRules::check(rule.kind, key) {
+            if let Err(message) = key_rules::check(rule.kind, key) {
                 let hint = "`type` is \"pattern\" (with *, ?, [0-9] and {principal.clientId}), \"string\" or \"binary\" (Base64)";
                 found.add(place.key("state").index(i).key("keys").index(j), message, hint);
             }

@@ -88,7 +88,13 @@ pub fn admit(
     let wanted = want(connect, &limits)?;
     if let Some(will) = &connect.will
         && (will.topic == topics::INVOKE
-            || !may_publish(permissions.as_deref(), client_id, will.topic, will.payload))
+            || !may_publish(
+                permissions.as_deref(),
+                client_id,
+                will.topic,
+                (will.qos, will.retain),
+                will.payload,
+            ))
     {
         return Err(Refusal(ReasonCode::NotAuthorized, WILL_REFUSED));
     }

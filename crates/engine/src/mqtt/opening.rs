@@ -167,8 +167,10 @@ pub(super) fn revoke(
     let revoked: Vec<_> = state
         .subscriptions
         .iter()
+        .filter(|subscription| {
+            !permissions.may_subscribe(shared_filter(&subscription.filter), subscription.qos)
+        })
         .map(|subscription| subscription.filter.clone())
-        .filter(|filter| !permissions.may_subscribe(shared_filter(filter)))
         .collect();
     for filter in &revoked {
         state.subscriptions.remove(filter);

@@ -66,6 +66,7 @@ impl Client {
                 self.permissions.as_deref(),
                 &self.session.client_id,
                 topic,
+                (parsed.qos, parsed.retain),
                 &bytes[parsed.payload()],
             ) {
                 let topic = topic.to_owned();

@@ -177,7 +177,7 @@ impl Client {
         identifier: Option<NonZeroU32>,
         commits: &mut Commits,
     ) -> Result<(QoS, bool), ReasonCode> {
-        self.check_filter(wanted.filter)?;
+        self.check_filter(wanted.filter, wanted.options.qos)?;
         let session = &self.session;
         // A bridge of MQTT 3 is treated as if it had set No Local and Retain As Published: its own messages
         // must not come back to it, and it forwards retained messages as retained. No Local is not allowed
@@ -217,7 +217,7 @@ impl Client {
     }
 
     /// Whether the client may subscribe to a filter.
-    fn check_filter(&self, filter: &str) -> Result<(), ReasonCode> {
+    fn check_filter(&self, filter: &str, qos: QoS) -> Result<(), ReasonCode> {
         // A malformed filter has already ended the connection, but this filter may have too many levels.
         topic::validate_filter(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let shared = topic::parse_shared(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
@@ -228,7 +228,7 @@ impl Client {
         if topic::has_wildcards(inner) && !self.limits.wildcard_subscriptions {
             return Err(ReasonCode::WildcardSubscriptionsNotSupported);
         }
-        let may = self.permissions.as_ref().is_none_or(|own| own.may_subscribe(inner))
+        let may = self.permissions.as_ref().is_none_or(|own| own.may_subscribe(inner, qos))
             && state_store::may_subscribe(&self.session.client_id, inner);
         if may { Ok(()) } else { Err(ReasonCode::NotAuthorized) }
     }

@@ -1,0 +1,79 @@
+//! The port to sources of users.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use barid_core::time::WallTime;
+use barid_engine::rights::Rights;
+
+use crate::credentials::Credentials;
+use crate::directory::Unavailable;
+
+/// A future that a back end returns.
+pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A source of users, which decides on their logins.
+///
+/// What must hold for each back end; the suite in `tests/backends` checks it:
+///
+/// - [`Answer::Unknown`] is returned only if the back end can tell for certain that it does not have the user.
+///   The next back end of the chain is asked then.
+/// - [`Answer::Refused`] means that the back end has the user, and that the credentials are wrong or the user
+///   is disabled. No other back end is asked.
+/// - [`Answer::Unavailable`] means that the back end cannot tell: it is not reached, does not answer in
+///   time, or answers something that it should not. No other back end is asked, and nobody is let in.
+/// - The answer comes within the back end's timeout.
+/// - The time of the answer does not tell an unknown user from a wrong password, as far as the back end
+///   verifies passwords itself.
+/// - A user is found by its whole name, compared byte by byte, whatever characters it has.
+/// - Nothing blocks the thread that polls the future, except for a few microseconds.
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// Returns the name of the back end in the configuration, in metrics and in the log.
+    fn name(&self) -> &str;
+
+    /// Decides on a login.
+    fn decide<'a>(&'a self, credentials: &'a Credentials) -> Answering<'a, Answer>;
+
+    /// Looks a user up again who is connected with `proof`, without credentials.
+    fn renew<'a>(&'a self, user: &'a str, proof: u64) -> Answering<'a, Renewal>;
+}
+
+/// The answer of a back end to a login.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The user is known, and the credentials are right.
+    Accepted(Box<Accepted>),
+    /// The user is known, and the credentials are wrong or the user is disabled. The text is for the log.
+    Refused(&'static str),
+    /// The back end does not have this user, or is not responsible for this kind of credentials.
+    Unknown,
+    /// The back end cannot tell.
+    Unavailable(Unavailable),
+}
+
+/// A login that a back end has accepted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Accepted {
+    /// The user name as `{tenant}/{client}`.
+    pub user: Box<str>,
+    /// The rights of the user.
+    pub rights: Rights,
+    /// As [`Principal::proof`](crate::Principal::proof).
+    pub proof: u64,
+    /// The time at which the connection must end.
+    pub expires: Option<WallTime>,
+}
+
+/// The answer of a back end to the question whether a connected user may stay.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Renewal {
+    /// The user may stay, with these rights.
+    Stays(Rights),
+    /// The user has been removed or disabled, or has another password now.
+    Gone(&'static str),
+    /// Only a new login can tell.
+    LogInAgain,
+    /// The back end cannot tell.
+    Unavailable(Unavailable),
+}
