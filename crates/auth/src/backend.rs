@@ -24,8 +24,8 @@ pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// - [`Answer::Unavailable`] means that the back end cannot tell: it is not reached, does not answer in
 ///   time, or answers something that it should not. No other back end is asked, and nobody is let in.
 /// - The answer comes within the back end's timeout.
-/// - The time of the answer does not tell an unknown user from a wrong password, as far as the back end
-///   verifies passwords itself.
+/// - The time of [`Answer::Unknown`] may differ from that of other answers only by what the caller makes up
+///   for: it verifies the [`decoy`](Self::decoy) for a user that no back end knows.
 /// - A user is found by its whole name, compared byte by byte, whatever characters it has.
 /// - Nothing blocks the thread that polls the future, except for a few microseconds.
 pub trait Backend: Send + Sync + fmt::Debug {
@@ -37,6 +37,17 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Looks a user up again who is connected with `proof`, without credentials.
     fn renew<'a>(&'a self, user: &'a str, proof: u64) -> Answering<'a, Renewal>;
+
+    /// Returns a password hash that costs as much as that of a user. `None`: the back end has no password
+    /// hashes.
+    fn decoy(&self, _user: &str) -> Option<String> {
+        None
+    }
+
+    /// Whether an accepted login may be accepted again from memory, if user name and password are the same.
+    fn may_be_remembered(&self) -> bool {
+        false
+    }
 }
 
 /// The answer of a back end to a login.
@@ -50,6 +61,8 @@ pub enum Answer {
     Unknown,
     /// The back end cannot tell.
     Unavailable(Unavailable),
+    /// Too many logins wait for the back end, most of them from the same tenant and address.
+    Busy,
 }
 
 /// A login that a back end has accepted.
@@ -70,8 +83,10 @@ pub struct Accepted {
 pub enum Renewal {
     /// The user may stay, with these rights.
     Stays(Rights),
-    /// The user has been removed or disabled, or has another password now.
+    /// The user has been disabled, or has another password now. The text is for the log.
     Gone(&'static str),
+    /// The back end does not have this user.
+    Unknown,
     /// Only a new login can tell.
     LogInAgain,
     /// The back end cannot tell.

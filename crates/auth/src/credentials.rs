@@ -23,6 +23,8 @@ pub struct Credentials {
     pub certificate: Option<Box<CertificateNames>>,
     /// The protocol that the client speaks.
     pub protocol: Protocol,
+    /// Whether a client of the tenant has logged in before. Set by the authenticator.
+    pub is_known_tenant: bool,
 }
 
 /// The names in a verified client certificate.
@@ -52,6 +54,12 @@ impl Credentials {
     /// name before the slash cannot be the name of a tenant.
     pub fn tenant(&self) -> Option<&str> {
         tenant_of(self.user.as_deref())
+    }
+
+    /// Returns the tenant for taking turns. All tenants that nobody has logged in to share the turns of one, so
+    /// that made-up names give nobody more turns.
+    pub(crate) fn lane(&self) -> &str {
+        self.tenant().filter(|_| self.is_known_tenant).unwrap_or_default()
     }
 
     /// Returns a user name in its full form.

@@ -4,12 +4,28 @@
 //! the other, and the first that knows the user decides. The result is an [`Outcome`]: a [`Principal`] with
 //! its policy, or the reason why there is none.
 
-pub mod backend;
-pub mod credentials;
-pub mod directory;
-pub mod principal;
+mod authenticator;
+mod backend;
+mod chain;
+mod configured;
+mod counts;
+mod credentials;
+mod directory;
+mod gate;
+mod hashing;
+pub mod password;
+mod passwords;
+mod principal;
+mod remembered;
+mod turns;
 
-pub use backend::{Accepted, Answer, Backend};
-pub use credentials::Credentials;
+pub use authenticator::{Authenticator, Pending, Scope, Settings, Standing};
+pub use backend::{Accepted, Answer, Answering, Backend, Renewal};
+pub use chain::{Chain, Chains};
+pub use configured::ConfiguredUsers;
+pub use counts::{Counts, Verdict};
+pub use credentials::{CertificateNames, Credentials, PASSWORD_MAX, Protocol};
 pub use directory::{Directory, Record, Unavailable};
-pub use principal::{Outcome, Principal};
+pub use hashing::Hashing;
+pub use passwords::Passwords;
+pub use principal::{Outcome, Principal, Version};

@@ -25,7 +25,9 @@ pub struct Principal {
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The client may connect.
-    Accepted(Arc<Principal>),
+    Accepted(Arc<Principal>, Version),
+    /// The tenant has no back ends: any client may connect.
+    Anybody,
     /// The user is unknown, or the credentials are wrong. The text is for the log.
     Denied(Box<str>),
     /// A back end that may know the user cannot say. The text is for the log.
@@ -33,3 +35,8 @@ pub enum Outcome {
     /// Too many logins wait, most of them from the same tenant and address.
     Busy,
 }
+
+/// What the authenticator knew when it decided. If it has another version for the user when the client is
+/// admitted, the user has changed meanwhile and must be looked up again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version(pub(crate) u64);

@@ -10,9 +10,11 @@ use crate::names::{is_connection_state, is_reserved};
 use crate::rights::{Action, ActionSet, Actions, Rights, Rule};
 
 /// The rights of a user, compiled. All connections of the user share it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Policy {
-    own: Vec<Compiled>,
+    own: Arc<[Compiled]>,
+    /// Decides if the tenant has no rules either. `None`: a user with rules of its own.
+    otherwise: Option<Arc<Compiled>>,
     tenant: Arc<TenantRules>,
 }
 
@@ -99,16 +101,22 @@ impl Policy {
                 own.push(Compiled::new(&Rule::everywhere(false, action), &mut numbers));
             }
         }
-        if rights.rules.is_empty() && tenant.0.is_empty() {
+        let otherwise = rights.rules.is_empty().then(|| {
             // Topics of the broker must be allowed by name, so this is not a rule without targets.
             let mut all = Compiled::new(&Rule::everywhere(true, Action::All), &mut numbers);
             all.topics.patterns = Some(vec![Pattern::Fixed("#".into())]);
             if !rights.are_empty() {
                 all.entities.actions = ActionSet::default();
             }
-            own.push(all);
-        }
-        Self { own, tenant }
+            Arc::new(all)
+        });
+        Self { own: own.into(), otherwise, tenant }
+    }
+
+    /// Returns the policy with other rules of the tenant.
+    #[must_use]
+    pub fn under(&self, tenant: Arc<TenantRules>) -> Self {
+        Self { tenant, ..self.clone() }
     }
 }
 
@@ -160,7 +168,9 @@ impl Permissions {
     /// Whether the client may send to, receive from or manage the entity at a canonical path.
     pub(crate) fn may_use(&self, action: Action, path: &str) -> bool {
         self.decide(|rule, filled_in| {
-            rule.matches_path(&rule.entities, action, filled_in, |filter| topic::matches(filter, path))
+            rule.matches_path(&rule.entities, action, filled_in, |filter| {
+                topic::matches(filter, path)
+            })
         })
     }
 
@@ -168,8 +178,12 @@ impl Permissions {
     fn decide(&self, matches: impl Fn(&Compiled, &FilledIn) -> bool) -> bool {
         let own = self.policy.own.iter().map(|rule| (rule, &self.own));
         let tenant = self.policy.tenant.0.iter().map(|rule| (rule, &self.tenant));
-        let mut rules = own.chain(tenant);
-        rules.find(|(rule, filled_in)| matches(rule, filled_in)).is_some_and(|(rule, _)| rule.allows)
+        let otherwise = self.policy.otherwise.iter().filter(|_| self.policy.tenant.0.is_empty());
+        let otherwise = otherwise.map(|rule| (&**rule, &self.own));
+        let mut rules = own.chain(tenant).chain(otherwise);
+        rules
+            .find(|(rule, filled_in)| matches(rule, filled_in))
+            .is_some_and(|(rule, _)| rule.allows)
     }
 }
 
@@ -183,9 +197,10 @@ impl Compiled {
             Part { actions: topics, patterns: filters(&rule.topics) },
             Part { actions: entities, patterns: filters(&rule.entities) },
         );
-        let patterns = rule.keys.as_ref().map(|keys| {
-            keys.iter().filter_map(|key| numbers.key(KeyKind::Pattern, key)).collect()
-        });
+        let patterns = rule
+            .keys
+            .as_ref()
+            .map(|keys| keys.iter().filter_map(|key| numbers.key(KeyKind::Pattern, key)).collect());
         let levels = rule.qos.as_ref();
         Self {
             allows: rule.allows(),
@@ -476,7 +491,9 @@ mod tests {
             "*",
         );
         assert!(own.may_touch(Verb::Set, b"own/*/x") && !own.may_touch(Verb::Set, b"own/a/x"));
-        assert!(!own.may_touch(Verb::Set, b"own/*/fixed") && own.may_touch(Verb::Get, b"own/*/fixed"));
+        assert!(
+            !own.may_touch(Verb::Set, b"own/*/fixed") && own.may_touch(Verb::Get, b"own/*/fixed")
+        );
         assert!(own.may_use(Action::Send, "orders") && !own.may_use(Action::Manage, "orders"));
         assert!(own.may_use(Action::Receive, "alarms/subscriptions/a"));
     }

@@ -194,7 +194,9 @@ impl Rule {
     pub fn check(&self, user: &str) -> Result<(), String> {
         match (&self.allow, &self.deny) {
             (Some(_), Some(_)) => return Err("a rule has either `allow` or `deny`".into()),
-            (None, None) => return Err("a rule needs `allow` or `deny`, such as allow = \"publish\"".into()),
+            (None, None) => {
+                return Err("a rule needs `allow` or `deny`, such as allow = \"publish\"".into());
+            }
             _ => {}
         }
         let [topics, keys, entities] = self.actions();
@@ -211,10 +213,16 @@ impl Rule {
             let mut covered = actions.iter().map(|action| ActionSet::of(*action));
             let all = topics.0 | keys.0 | entities.0;
             if actions.is_empty() || !covered.all(|set| set.0 & all != 0) {
-                return Err("the rule names actions that are not on its topics, keys or entities".into());
+                return Err(
+                    "the rule names actions that are not on its topics, keys or entities".into()
+                );
             }
         }
-        if self.qos.as_ref().is_some_and(|levels| levels.is_empty() || levels.iter().any(|qos| *qos > 2)) {
+        if self
+            .qos
+            .as_ref()
+            .is_some_and(|levels| levels.is_empty() || levels.iter().any(|qos| *qos > 2))
+        {
             return Err("`qos` is a list of 0, 1 and 2".into());
         }
         if (self.qos.is_some() || self.retain.is_some()) && topics == ActionSet::default() {

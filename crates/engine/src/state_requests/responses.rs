@@ -124,7 +124,8 @@ impl Responses {
         }
         let mut messages = self.run.in_buffer(&mut self.buffer, context.worker.now);
         let (client, payload) = (&session.client_id, messages.publication(0).payload);
-        let is_public = may_publish(permissions, client, messages.topic(), (messages.qos(), false), payload);
+        let is_public =
+            may_publish(permissions, client, messages.topic(), (messages.qos(), false), payload);
         if is_public {
             // The publisher is session 0, not the client: No Local must not keep the responses from the
             // client.
