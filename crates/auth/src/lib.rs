@@ -7,7 +7,9 @@
 pub mod backend;
 pub mod credentials;
 pub mod directory;
+pub mod password;
 pub mod principal;
+pub mod scram;
 
 pub use backend::{Accepted, Answer, Backend};
 pub use credentials::Credentials;
