@@ -17,7 +17,7 @@ MISTAKES = {
     "tls": ('[listeners.mqtts]\naddress = "127.0.0.1:0"\n', 2, "", "[tls]"),
     "file": ('[tls]\ncertificate = "/nowhere/server.pem"\nkey = "/nowhere/server.key"\n', 2, "/nowhere/server.pem", ""),
     "world": ('[listeners]\nmqtt = { address = "0.0.0.0:1883" }\n', 2, "[[users]]", "barid passwd"),
-    "password": ('[[users]]\nname = "a"\npassword = "secret"\n', 3, "argon2id", "barid passwd"),
+    "password": ('[[users]]\nname = "a"\npassword = "secret"\n', 3, "not a password hash", "barid passwd"),
     "one user twice": ('[[users]]\nname = "x"\npassword = "HASH"\n[[users]]\nname = "default/x"\npassword = "HASH"\n', 5,
                        "`default/x` and `x` are one user", "one [[users]]"),
     "never logs in": ('[[users]]\nname = "a b/x"\npassword = "HASH"\n', 2, "cannot contain ' '", "{tenant}/{client}"),

@@ -60,6 +60,27 @@ def test_a_device_logs_in_with_a_cheap_hash(broker_with, paho):
         paho(to=running, username="acme/sensor", password="f" * 23)
 
 
+def test_a_device_gets_a_random_secret(broker_with, paho):
+    """The secret is shown on standard error, so that the block alone goes to the configuration file."""
+    block = barid("passwd", "--cost", "device", "acme/sensor")
+    assert block.returncode == 0, block.stderr
+    label, secret = block.stderr.splitlines()
+    assert "acme/sensor" in label and len(secret) == 24 and secret not in block.stdout
+    assert barid("passwd", "--cost", "device", "acme/sensor").stderr.splitlines()[1] != secret
+    assert "$argon2id$v=19$m=256,t=1,p=1$" in block.stdout
+    running = broker_with(block.stdout)
+    assert paho(to=running, username="acme/sensor", password=secret).client.is_connected()
+
+
+def test_a_scram_verifier_is_a_password_hash(broker_with, paho):
+    block = barid("passwd", "--stdin", "--scram", "--cost", "device", "acme/sensor", input="f" * 24)
+    assert block.returncode == 0 and 'password = "SCRAM-SHA-256$4096:' in block.stdout, block.stderr
+    running = broker_with(block.stdout)
+    assert paho(to=running, username="acme/sensor", password="f" * 24).client.is_connected()
+    with pytest.raises(Refused):
+        paho(to=running, username="acme/sensor", password="f" * 23)
+
+
 def test_a_cheap_hash_of_a_short_password_is_warned_of():
     done = barid("passwd", "--stdin", "--cost", "device", input="short")
     assert done.returncode == 0 and "warning" in done.stderr and "openssl rand" in done.stderr

@@ -17,6 +17,7 @@ pub mod password;
 mod passwords;
 mod principal;
 mod remembered;
+pub mod scram;
 mod turns;
 
 pub use authenticator::{Authenticator, Pending, Scope, Settings, Standing};

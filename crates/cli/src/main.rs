@@ -14,6 +14,7 @@ mod config;
 mod doctor;
 mod entity;
 mod man;
+mod migrate;
 mod output;
 mod passwd;
 mod plural;
@@ -70,6 +71,8 @@ enum Command {
     CheckConfig(check_config::Args),
     /// Hash a password for the configuration file
     Passwd(passwd::Args),
+    /// Write a configuration from the files of another broker
+    Migrate(migrate::Args),
     /// Publish messages, in the manner of mosquitto_pub
     Pub(Box<publish::Args>),
     /// Subscribe to topics and print messages, in the manner of mosquitto_sub
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::State(args) => state::run(&args),

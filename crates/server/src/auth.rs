@@ -7,11 +7,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use barid_auth::password;
 use barid_engine::access::{Permissions, Policy};
 use barid_engine::names::{full_name, tenant_of};
 use hashbrown::{HashMap, HashSet};
 
-use crate::password;
 use crate::settings::User;
 
 /// Maximum length of a password, in bytes. Logins with a longer one are denied.

@@ -6,7 +6,6 @@
 //! queues the messages for each subscriber.
 
 pub mod descriptors;
-pub mod password;
 pub mod settings;
 pub mod strangers;
 pub mod transport;

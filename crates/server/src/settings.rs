@@ -300,7 +300,7 @@ pub struct SharedSubscriptions {
 pub struct User {
     /// User name: `{tenant}/{client}`, or a name without a slash for the tenant `default`.
     pub name: String,
-    /// Argon2id hash of the password, as `barid passwd` prints it.
+    /// Hash of the password, in one of the formats of `barid_auth::password`.
     pub password: String,
     /// Rules, in order, which come before those in the short forms.
     #[serde(default)]

@@ -172,6 +172,15 @@ pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Settings, Prob
     resolve(&origin, &text, overrides)
 }
 
+/// Reads a text as a configuration file without flags and environment, and checks it. `origin`: the name of the file
+/// in the problems.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(origin: &str, text: &str) -> Result<Settings, Problems> {
+    resolve(origin, text, &Overrides::default())
+}
+
 fn resolve(origin: &str, text: &str, overrides: &Overrides) -> Result<Settings, Problems> {
     let document = Document::parse(origin, text).map_err(Problems::sorted)?;
     let mut settings = document.settings().map_err(Problems::sorted)?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use barid_auth::password;
 use barid_engine::key_rules;
 use barid_engine::names::{check_tenant_name, full_name};
-use barid_server::password;
 use barid_server::settings::{Settings, User};
 use mqtt_proto::topic;
 
@@ -77,7 +77,8 @@ fn check_rules(place: &Place, user: &User, found: &mut Objections) {
     }
     for (i, rule) in user.rules.iter().enumerate() {
         if let Err(message) = rule.check(&user.name) {
-            let hint = "an example: { allow = [\"publish\", \"subscribe\"], topics = [\"devices/%c/#\"] }";
+            let hint =
+                "an example: { allow = [\"publish\", \"subscribe\"], topics = [\"devices/%c/#\"] }";
             found.add(place.key("rules").index(i), message, hint);
         }
     }
