@@ -31,6 +31,7 @@ pub mod key_rules;
 pub mod lanes;
 mod lifecycle;
 pub mod limits;
+pub mod managed;
 pub mod metrics;
 pub mod mqtt;
 pub mod names;
