@@ -5,9 +5,15 @@
 //! its policy, or the reason why there is none.
 
 pub mod backend;
+pub mod ban;
+pub mod bans;
 pub mod credentials;
 pub mod directory;
 pub mod principal;
+pub mod store;
+pub mod stored;
+#[cfg(test)]
+mod testing;
 
 pub use backend::{Accepted, Answer, Backend};
 pub use credentials::Credentials;

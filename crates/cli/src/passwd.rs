@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use barid_engine::names::check_user_name;
 use barid_server::password::{self, Cost};
 
-use crate::config::users;
 use crate::output::print;
 
 /// Hash a password for the configuration file
@@ -48,7 +48,7 @@ const RANDOM_MIN: usize = 22;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(name) = &args.name {
-        users::check_name(name).map_err(|message| anyhow::anyhow!("{name}: {message}"))?;
+        check_user_name(name).map_err(|message| anyhow::anyhow!("{name}: {message}"))?;
     }
     let password = if args.stdin { from_stdin()? } else { ask()? };
     if password.is_empty() {

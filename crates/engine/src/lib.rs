@@ -30,6 +30,7 @@ pub mod ids;
 pub mod key_rules;
 pub mod lanes;
 mod lifecycle;
+pub mod limit_ranges;
 pub mod limits;
 pub mod managed;
 pub mod metrics;

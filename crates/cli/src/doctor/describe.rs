@@ -1,9 +1,9 @@
 //! Descriptions of a data directory's records by their keys.
 
 use barid_core::durable::keys::{
-    self, AnsweredKey, EntityKey, EntryKey, ManagedKey, ManagedKind, MessageKey, QueueBodyKey, QueueEntryKey,
-    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey, ShardKey,
-    StateClockKey, StateKey, SubscriptionKey,
+    self, AnsweredKey, EntityKey, EntryKey, ManagedKey, ManagedKind, MessageKey, QueueBodyKey,
+    QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey,
+    ShardKey, StateClockKey, StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::RecordError;
 use barid_store::Keyspace;
