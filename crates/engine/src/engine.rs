@@ -111,6 +111,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Gives a tenant the settings that it has now according to the function in [`EngineSettings`].
+    pub fn refresh(&self, tenant: &str) {
+        if let Some(tenant) = self.tenants.refresh(tenant) {
+            // Under the new limits, queues that were full may have room.
+            tenant.sessions.for_each(|session| session.look_for_room());
+        }
+    }
+
     /// Applies new settings, also to existing tenants.
     pub fn apply(&self, settings: EngineSettings) {
         self.sys_interval.store(settings.sys_interval, Ordering::Relaxed);
