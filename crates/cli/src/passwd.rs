@@ -44,7 +44,7 @@ enum Kind {
 }
 
 /// Minimum length of a Base64 text with 128 bits, in characters.
-const RANDOM_MIN: usize = 22;
+pub const RANDOM_MIN: usize = 22;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(name) = &args.name {
@@ -78,7 +78,8 @@ fn from_stdin() -> anyhow::Result<String> {
     Ok(line.trim_end_matches(['\r', '\n']).into())
 }
 
-fn ask() -> anyhow::Result<String> {
+/// Asks for a password at the terminal, twice.
+pub fn ask() -> anyhow::Result<String> {
     if !io::stdin().is_terminal() {
         bail!("there is no terminal to ask for the password; use --stdin");
     }

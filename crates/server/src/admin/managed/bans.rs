@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -13,9 +14,11 @@ use barid_engine::names::check_tenant_name;
 use barid_engine::random::Random;
 use data_encoding::BASE32_NOPAD;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tracing::info;
 
 use crate::admin::answer::{Answer, Refusal};
+use crate::admin::body;
 use crate::admin::changing::change;
 use crate::admin::page::{LIMIT_MAX, check_limit};
 use crate::admin::rfc3339::Rfc3339;
@@ -111,9 +114,11 @@ pub async fn show(
 pub async fn post(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
-    wanted: Result<Json<Wanted>, JsonRejection>,
+    body: Bytes,
 ) -> Result<(StatusCode, Json<Described>), Refusal> {
-    let Json(wanted) = wanted.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let members: Map<String, Value> = body::properties(&body)?;
+    let wanted: Wanted = serde_json::from_value(members.into())
+        .map_err(|error| Refusal::bad_request(error.to_string()))?;
     let ban = wanted.from(served.shared.bans.now())?;
     let engine = &served.shared.engine;
     let id = new_id(&engine.managed, engine.random, ban.tenant());
