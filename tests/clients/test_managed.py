@@ -167,8 +167,11 @@ def test_every_change_is_logged_and_no_secret(operator, alone):
     assert "hush" not in alone.stderr and "$argon2" not in alone.stderr
 
 
-def test_what_was_answered_survives_a_kill(operator, alone):
+@pytest.mark.parametrize("engine", ["log", "lsm"])
+def test_what_was_answered_survives_a_kill(broker_with, engine):
     """Users are added from several threads, until the broker is killed in the middle."""
+    alone = broker_with(f'[storage]\nshards = 4\nengine = "{engine}"\n')
+    operator = Operator(alone)
     added, failed = [], []
 
     def add(thread: int) -> None:
