@@ -162,7 +162,7 @@ fn a_wrong_user_is_refused_with_a_sentence() {
     for (body, expected) in [
         (json!({}), "needs `password` or `password_hash`"),
         (json!({ "password": "a", "password_hash": hash }), "not both"),
-        (json!({ "password_hash": "plain" }), "not an"),
+        (json!({ "password_hash": "plain" }), "`password_hash`: not a"),
         (json!({ "password": "a", "cost": "device", "publish": ["a/#/b"] }), "not a topic filter"),
         (json!({ "password": "a", "cost": "device", "pubish": ["a"] }), "unknown field `pubish`"),
         (json!({ "password": "a", "cost": "device", "rules": [{}] }), "needs `allow` or `deny`"),
