@@ -6,6 +6,8 @@
 
 mod authenticator;
 mod backend;
+pub mod ban;
+pub mod bans;
 mod chain;
 mod configured;
 mod counts;
@@ -18,6 +20,10 @@ mod passwords;
 mod principal;
 mod remembered;
 pub mod scram;
+pub mod store;
+pub mod stored;
+#[cfg(test)]
+mod testing;
 mod turns;
 
 pub use authenticator::{Authenticator, Pending, Scope, Settings, Standing};

@@ -5,6 +5,7 @@
 
 mod admin;
 mod backup;
+mod ban;
 mod bench;
 mod binding;
 mod check_config;
@@ -22,6 +23,7 @@ mod progress;
 mod publish;
 mod queue;
 mod restore;
+mod rights;
 mod serve;
 mod session;
 mod shard;
@@ -29,8 +31,10 @@ mod span;
 mod state;
 mod stored;
 mod subscribe;
+mod tenant;
 mod timestamp;
 mod topic;
+mod user;
 mod why;
 
 use std::process::ExitCode;
@@ -79,6 +83,12 @@ enum Command {
     Sub(Box<subscribe::Args>),
     /// Use the state store of a broker: keys and values, watched and locked
     State(state::Args),
+    /// Add, change and remove users while the broker runs
+    User(user::Args),
+    /// List tenants, and change their limits and rules while the broker runs
+    Tenant(tenant::Args),
+    /// Ban users, clients and addresses while the broker runs
+    Ban(ban::Args),
     /// Create, change and inspect the queues of a running broker
     Queue(queue::Args),
     /// Create and change the topics of a running broker, their subscriptions and rules
@@ -118,6 +128,9 @@ fn main() -> ExitCode {
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::State(args) => state::run(&args),
+        Command::User(args) => user::run(&args),
+        Command::Tenant(args) => tenant::run(&args),
+        Command::Ban(args) => ban::run(&args),
         Command::Queue(args) => queue::run(&args),
         Command::Topic(args) => topic::run(&args),
         Command::Binding(args) => binding::run(&args),

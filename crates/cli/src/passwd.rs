@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use barid_auth::password::{self, Cost};
+use barid_engine::names::check_user_name;
 
-use crate::config::users;
 use crate::output::print;
 
 /// Hash a password for the configuration file
@@ -57,11 +57,11 @@ enum Kind {
 }
 
 /// Minimum length of a Base64 text with 128 bits, in characters.
-const RANDOM_MIN: usize = 22;
+pub const RANDOM_MIN: usize = 22;
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(name) = &args.name {
-        users::check_name(name).map_err(|message| anyhow::anyhow!("{name}: {message}"))?;
+        check_user_name(name).map_err(|message| anyhow::anyhow!("{name}: {message}"))?;
     }
     let password = match args.cost {
         _ if args.stdin => from_stdin()?,
@@ -106,7 +106,8 @@ fn made(name: Option<&str>) -> String {
     secret
 }
 
-fn ask() -> anyhow::Result<String> {
+/// Asks for a password at the terminal, twice.
+pub fn ask() -> anyhow::Result<String> {
     if !io::stdin().is_terminal() {
         bail!(
             "there is no terminal to ask for the password; use --stdin, or --cost device for a random one"

@@ -51,7 +51,8 @@ Until the shard is opened again, by `barid shard open` or by the next start of t
   - Receivers of its queues and subscriptions are detached (amqp:link:detach-forced), and what is sent to
     them is rejected (com.microsoft:server-busy). Bindings to MQTT wait.
   - Requests about its keys of the state store are refused. Keys that are not stored are lost.
-  - Retained messages can be read, but not changed.
+  - Retained messages can be read, but not changed. Users, settings of tenants and bans stay in force, and
+    cannot be changed.
 
 Examples:
   barid shard close 3

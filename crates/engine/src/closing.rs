@@ -6,6 +6,7 @@
 //! | queues, topics, subscriptions | receivers are told; the names stay, so that nobody takes them for deleted |
 //! | keys of the state store | requests are refused; watchers keep watching |
 //! | retained messages | they stay in memory, and are not changed |
+//! | managed objects: users, settings of tenants, bans, tokens | they stay in memory and in force, and are not changed |
 //!
 //! Changes that were noted before become durable. Changes that threads note at the end, before they know that the
 //! shard closes, are [lost](barid_core::commits::LOST): those that wait for them are told that they have failed.

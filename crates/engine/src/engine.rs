@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::denials::AllLines;
 use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
+use crate::managed::Managed;
 use crate::queued::Full;
 use crate::random::Random;
 use crate::rounds::Rounds;
@@ -22,6 +23,8 @@ pub struct Engine {
     pub random: Random,
     /// The tenants.
     pub tenants: Tenants,
+    /// The users, settings of tenants, bans and tokens that operators change while the broker runs.
+    pub managed: Arc<Managed>,
     /// The tasks for the housekeeping thread.
     pub agenda: Agenda,
     /// The agenda, in the form that entities use.
@@ -67,6 +70,7 @@ impl Engine {
             clock,
             random,
             tenants: Tenants::new(counting, max_tenants, settings_of, random, Arc::clone(&shards)),
+            managed: Arc::new(Managed::new(Arc::clone(&shards))),
             shards,
             alarm: Arc::new(agenda.clone()),
             agenda,
@@ -105,6 +109,14 @@ impl Engine {
                 .map_err(|error| (tenant, error))?;
         }
         Ok(())
+    }
+
+    /// Gives a tenant the settings that it has now according to the function in [`EngineSettings`].
+    pub fn refresh(&self, tenant: &str) {
+        if let Some(tenant) = self.tenants.refresh(tenant) {
+            // Under the new limits, queues that were full may have room.
+            tenant.sessions.for_each(|session| session.look_for_room());
+        }
     }
 
     /// Applies new settings, also to existing tenants.

@@ -1,6 +1,6 @@
 //! Limits on what the clients of a tenant may use.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::durability::DurabilityClass;
 
@@ -18,11 +18,18 @@ macro_rules! limits {
         }
 
         /// The limits that the configuration sets for one tenant. `None`: the common limit applies.
-        #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+        #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
         #[serde(default, deny_unknown_fields)]
-        pub struct OwnLimits { $($(#[$doc])* pub $name: Option<$type>,)* }
+        pub struct OwnLimits {
+            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<$type>,)*
+        }
 
         impl OwnLimits {
+            /// Returns the limits that are set here, and else those of `under`.
+            pub fn or(self, under: Self) -> Self {
+                Self { $($name: self.$name.or(under.$name),)* }
+            }
+
             /// Returns the limits of the tenant: its own, and the `common` ones where it has none.
             pub fn over(&self, common: &Limits) -> Limits {
                 Limits { $($name: self.$name.clone().unwrap_or_else(|| common.$name.clone()),)* }
@@ -105,7 +112,7 @@ limits! {
 }
 
 /// What happens when a client's queue is full.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueOverflow {
     /// The message that arrives is dropped.

@@ -56,6 +56,31 @@ pub fn check_tenant_name(name: &str) -> Result<(), TenantNameError> {
     name.chars().find(is_bad).map_or(Ok(()), |c| Err(TenantNameError::Character(c)))
 }
 
+/// Maximum length of a user name, in bytes: a CONNECT cannot carry a longer one (MQTT 5, 1.5.4).
+const USER_NAME_MAX: usize = 65_535;
+
+/// Checks that a client can log in with this user name, `{tenant}/{client}` or without a slash.
+///
+/// # Errors
+/// A sentence about what is wrong.
+pub fn check_user_name(name: &str) -> Result<(), String> {
+    let (tenant, client) = name.split_once('/').unwrap_or((DEFAULT_TENANT, name));
+    check_tenant_name(tenant).map_err(|error| error.to_string())?;
+    if client.is_empty() {
+        return Err("the user name is empty".into());
+    }
+    if name.len() > USER_NAME_MAX {
+        let len = name.len();
+        return Err(format!(
+            "a user name has at most {USER_NAME_MAX} bytes, and this one has {len}"
+        ));
+    }
+    match name.chars().find(|c| c.is_control()) {
+        Some(c) => Err(format!("a user name cannot contain {c:?}")),
+        None => Ok(()),
+    }
+}
+
 /// Returns the user name as `{tenant}/{client}`. A name without a tenant gets the tenant `default`.
 pub fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }

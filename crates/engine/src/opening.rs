@@ -57,7 +57,7 @@ pub fn open(engine: &Engine, contents: Contents) -> Counts {
     for tenant in engine.tenants.all() {
         shard.name_tenant(tenant.stored_number(), &tenant.name);
     }
-    found.announce();
+    found.announce(engine);
     opening.settle(&traces);
     opening.keep_waiting();
     opening.begin(found);
@@ -82,13 +82,14 @@ pub fn serve(engine: &Engine, shard: ShardIndex) {
 
 impl Contents {
     /// Makes the contents of a shard visible to all clients, at the start.
-    pub fn announce(&mut self) {
-        self.found.announce();
+    pub fn announce(&mut self, engine: &Engine) {
+        self.found.announce(engine);
     }
 }
 
 impl Found {
-    fn announce(&mut self) {
+    fn announce(&mut self, engine: &Engine) {
+        engine.managed.open(self.of.index(), std::mem::take(&mut self.managed));
         for (tenant, found) in self.keys.drain(..) {
             tenant.state_store().open(self.of.index(), found);
         }

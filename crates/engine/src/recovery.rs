@@ -1,11 +1,12 @@
-//! Recovery of what a shard has from its store: sessions, retained messages, keys of the state store, and
-//! entities.
+//! Recovery of what a shard has from its store: sessions, retained messages, keys of the state store,
+//! entities, and managed objects.
 
 use std::sync::Arc;
 
+use barid_core::durable::keys::ManagedKey;
 use barid_core::durable::recovery::{Recovered, RecoveryCause};
 use barid_core::durable::{
-    self, EntityRecord, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
+    self, EntityRecord, ManagedRecord, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
     SubscriptionRecord, keys,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
@@ -21,6 +22,7 @@ use crate::bindings;
 use crate::durable::{Durable, DurableShard};
 use crate::engine::Engine;
 use crate::entities::Recovering;
+use crate::managed;
 use crate::retaining::persists;
 use crate::session::{SessionRef, Subscription, Will};
 use crate::state_store::Watching;
@@ -41,6 +43,8 @@ pub struct Counts {
     pub entities: usize,
     /// Messages in entities.
     pub messages: usize,
+    /// Managed objects: users, settings of tenants, bans and tokens.
+    pub managed: usize,
 }
 
 impl Counts {
@@ -52,6 +56,7 @@ impl Counts {
         self.keys += found.keys;
         self.entities += entities;
         self.messages += found.messages;
+        self.managed += found.managed;
     }
 }
 
@@ -71,6 +76,7 @@ pub(crate) struct Found {
     pub(crate) void_retained: Vec<(TenantNumber, Box<str>)>,
     pub(crate) keys: Vec<(Arc<Tenant>, Partition<Watching>)>,
     pub(crate) entities: Recovering,
+    pub(crate) managed: managed::Found,
 }
 
 /// Reads the store of a shard. Several stores may be read at the same time, while other shards are open.
@@ -81,13 +87,15 @@ pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, Reco
     let mut reader = Reader::new(engine, shard);
     let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader);
     reader.end_entries();
-    let Reader { found: counts, retained, void_retained, entities, failed, tenants, .. } = reader;
+    let Reader { found: mut counts, retained, void_retained, entities, managed, .. } = reader;
+    let Reader { failed, tenants, .. } = reader;
+    counts.managed = managed.len();
     let mut sessions: Vec<_> = reader.sessions.into_values().collect();
     sessions.sort_unstable_by_key(|(_, session)| session.stored_number());
     let keys = reader.keys.into_iter();
     let keys = keys.map(|(tenant, found)| (Arc::clone(&tenants[&tenant]), found)).collect();
     let of = Arc::clone(shard);
-    let found = Found { of, counts, sessions, retained, void_retained, keys, entities };
+    let found = Found { of, counts, sessions, retained, void_retained, keys, entities, managed };
     match failed.map_or(recovered, Err) {
         Ok(recovered) => Ok(Contents { recovered, found }),
         Err(error) => {
@@ -122,6 +130,7 @@ struct Reader<'a> {
     void_retained: Vec<(TenantNumber, Box<str>)>,
     keys: HashMap<TenantNumber, Partition<Watching>>,
     entities: Recovering,
+    managed: managed::Found,
     /// The error of the first entity or binding that cannot be read.
     failed: Option<RecoveryError>,
     found: Counts,
@@ -140,6 +149,7 @@ impl<'a> Reader<'a> {
             void_retained: Vec::new(),
             keys: HashMap::new(),
             entities: Recovering::default(),
+            managed: managed::Found::default(),
             failed: None,
             found: Counts::default(),
         }
@@ -296,5 +306,9 @@ impl Recovery for Reader<'_> {
         until: WallTime,
     ) {
         self.entities.restore(queue, |entity| entity.recover_seen(&message_id, until));
+    }
+
+    fn managed(&mut self, key: ManagedKey<'_>, record: ManagedRecord) {
+        self.managed.add(key, record);
     }
 }

@@ -322,6 +322,15 @@ impl Tenants {
         (tenants, all)
     }
 
+    /// Gives the tenant of this name, if it exists, the settings that it has now. Returns the tenant.
+    pub(crate) fn refresh(&self, name: &str) -> Option<Arc<Tenant>> {
+        // Under this lock, nobody else gives the tenant settings that are older.
+        let by_name = self.by_name.write();
+        let tenant = by_name.get(name)?;
+        tenant.set((self.settings_of.read())(name));
+        Some(Arc::clone(tenant))
+    }
+
     /// Sets the maximum number of tenants, and new settings for all tenants.
     pub fn set(&self, most: usize, settings_of: SettingsOf) {
         self.most.store(most, Ordering::Relaxed);

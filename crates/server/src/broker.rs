@@ -170,6 +170,7 @@ impl Broker {
             queued = recovered.queued,
             retained = recovered.retained,
             keys = recovered.keys,
+            managed = recovered.managed,
             millis = shared.engine.clock.uptime().as_millis(),
             "recovered the data directory"
         );
@@ -380,7 +381,7 @@ fn read_all(engine: &barid_engine::engine::Engine) -> Result<Vec<Contents>, Reco
         let read = |shard: Arc<DurableShard>| {
             scope.spawn(move || {
                 let mut contents = recovery::read(engine, &shard)?;
-                contents.announce();
+                contents.announce(engine);
                 Ok(contents)
             })
         };

@@ -10,6 +10,7 @@ use barid_core::drop_reason::DropReason;
 use barid_core::state_store::Usage;
 use barid_engine::denied_action::Action;
 use barid_engine::durable::DurableShard;
+use barid_engine::managed::ManagedKind;
 use barid_engine::metrics::{OUTCOMES, Totals, VERBS};
 use barid_engine::tenant::Tenant;
 use mqtt_proto::PacketType;
@@ -222,6 +223,14 @@ pub fn exposition(shared: &Shared) -> String {
     header(&mut text, name, "counter", "Connections closed at once, before a byte was read.");
     let refused = shared.refused_connections.load(Ordering::Relaxed);
     let _ = writeln!(text, "{name}{{reason=\"descriptors\"}} {refused}");
+    let (name, managed) = ("barid_managed_objects", &shared.engine.managed);
+    header(&mut text, name, "gauge", "Objects that operators change while the broker runs.");
+    for kind in ManagedKind::ALL {
+        let _ = writeln!(text, "{name}{{kind=\"{}\"}} {}", kind.name(), managed.count(kind));
+    }
+    let name = "barid_managed_bytes";
+    header(&mut text, name, "gauge", "Bytes of the names and descriptions of these objects.");
+    let _ = writeln!(text, "{name} {}", managed.bytes());
     for (name, kind, help, value) in PER_TENANT {
         header(&mut text, name, kind, help);
         for snapshot in &snapshots {

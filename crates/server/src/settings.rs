@@ -97,16 +97,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the durability classes of a tenant.
-    pub fn durability_of(&self, tenant: &str) -> Durability {
-        Durability::new(tenant, self.limits_of(tenant).durability, &self.durability)
+    /// Returns the durability classes of a tenant with these limits.
+    pub fn durability_of(&self, tenant: &str, limits: &Limits) -> Durability {
+        Durability::new(tenant, limits.durability, &self.durability)
     }
 
     /// Returns the limits of a tenant: its own, and the common ones for those that it does not set.
     pub fn limits_of(&self, tenant: &str) -> Limits {
-        self.tenants
-            .get(tenant)
-            .map_or_else(|| self.limits.clone(), |own| own.limits.over(&self.limits))
+        self.limits_under(tenant, OwnLimits::default())
+    }
+
+    /// Returns the limits of a tenant that has `set` some of them while the broker runs. Those come first.
+    pub fn limits_under(&self, tenant: &str, set: OwnLimits) -> Limits {
+        let own = self.tenants.get(tenant).map(|own| own.limits.clone());
+        set.or(own.unwrap_or_default()).over(&self.limits)
     }
 }
 

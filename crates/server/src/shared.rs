@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use barid_auth::bans::Bans;
+use barid_auth::stored::StoredTenant;
 use barid_engine::account::TenantSettings;
 use barid_engine::amqp::{Key, Keys};
 use barid_engine::clock::Clock;
@@ -11,6 +13,7 @@ use barid_engine::durable::Storage;
 use barid_engine::engine::{Engine, EngineSettings};
 use barid_engine::entities::EntityError;
 use barid_engine::ids::ConnectionId;
+use barid_engine::managed::{Managed, ManagedKind};
 use barid_engine::names::{full_name, tenant_of};
 use barid_store::DataDir;
 use parking_lot::{Mutex, RwLock};
@@ -27,6 +30,8 @@ use crate::watchdog::Watchdog;
 pub struct Shared {
     /// The engine: tenants, agenda, shards and clock.
     pub engine: Arc<Engine>,
+    /// The bans that operators have made.
+    pub bans: Arc<Bans>,
     /// The threads that verify logins.
     pub verifier: Verifier,
     /// The bytes that connections without a session have buffered.
@@ -59,15 +64,18 @@ impl Shared {
         let counting = workers + 1 + shards + 1;
         let clock = Clock::start(system::TIME);
         let threads_and_memory = (counting, settings.storage.queue_memory);
-        let of_engine = engine_settings(&settings);
+        let engine = Arc::new(Engine::new(
+            engine_settings(&settings, None),
+            threads_and_memory,
+            Storage::local(data_dir.shards()),
+            clock,
+            system::RANDOM,
+        ));
+        engine.apply(engine_settings(&settings, Some(&engine.managed)));
+        follow_tenants(&engine);
         Self {
-            engine: Arc::new(Engine::new(
-                of_engine,
-                threads_and_memory,
-                Storage::local(data_dir.shards()),
-                clock,
-                system::RANDOM,
-            )),
+            bans: Bans::new(Arc::clone(&engine.managed), clock),
+            engine,
             shards: Shards::new(shards, workers + 1),
             data_dir: Mutex::new(Some(data_dir)),
             refused_connections: Arc::default(),
@@ -107,7 +115,7 @@ impl Shared {
 
     /// Applies the settings of tenants, both to existing tenants and to those that are created later.
     pub fn apply_to_tenants(&self, settings: &Settings) {
-        self.engine.apply(engine_settings(settings));
+        self.engine.apply(engine_settings(settings, Some(&self.engine.managed)));
     }
 
     /// Applies all other settings that can change without a restart.
@@ -144,19 +152,36 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-fn engine_settings(settings: &Settings) -> EngineSettings {
-    let of_tenants = settings.clone();
+/// Gives a tenant its limits whenever an operator has changed them.
+fn follow_tenants(engine: &Arc<Engine>) {
+    let following = Arc::downgrade(engine);
+    engine.managed.on_change(move |kind, tenant| {
+        if let Some(engine) = following.upgrade().filter(|_| kind == ManagedKind::Tenant) {
+            engine.refresh(tenant);
+        }
+    });
+}
+
+/// Returns the settings of the engine: those of a configuration, and above them those of `managed` tenants.
+fn engine_settings(settings: &Settings, managed: Option<&Arc<Managed>>) -> EngineSettings {
+    let (of_tenants, managed) = (settings.clone(), managed.cloned());
     EngineSettings {
         max_tenants: settings.max_tenants,
-        settings_of: Arc::new(move |tenant| settings_of(&of_tenants, tenant)),
+        settings_of: Arc::new(move |tenant| settings_of(&of_tenants, managed.as_deref(), tenant)),
         sys_interval: settings.sys.interval,
     }
 }
 
-fn settings_of(settings: &Settings, tenant: &str) -> TenantSettings {
+fn settings_of(settings: &Settings, managed: Option<&Managed>, tenant: &str) -> TenantSettings {
+    let stored = managed.map_or(Ok(None), |managed| StoredTenant::of(managed, tenant));
+    let set = stored.unwrap_or_else(|error| {
+        tracing::error!("the limits of the configuration apply: {error}");
+        None
+    });
+    let limits = settings.limits_under(tenant, set.unwrap_or_default().limits);
     TenantSettings {
-        limits: Arc::new(settings.limits_of(tenant)),
-        durability: Arc::new(settings.durability_of(tenant)),
+        durability: Arc::new(settings.durability_of(tenant, &limits)),
+        limits: Arc::new(limits),
         share_strategy: settings.shared_subscriptions.strategy,
     }
 }

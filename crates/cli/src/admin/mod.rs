@@ -152,6 +152,13 @@ impl Admin {
         self.json(path, answer)
     }
 
+    /// Creates a resource whose name the broker chooses.
+    pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.post(self.url(path)).content_type(JSON);
+        let answer = self.call(path, request.send(body.to_string()))?;
+        self.json(path, answer)
+    }
+
     /// Changes a part of a resource.
     pub fn change(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let request = self.agent.patch(self.url(path)).content_type(JSON);
@@ -236,10 +243,16 @@ fn lister(path: &str) -> Option<&'static str> {
         ("/amqp-connections/", "barid session list"),
         ("/sessions/", "barid session list"),
         ("/shards/", "barid shard list"),
+        ("/v1/users/", "barid user list"),
+        ("/v1/bans/", "barid ban list"),
     ]
     .into_iter()
     .find(|(part, _)| path.contains(part))
     .map(|(_, list)| list)
+    .or_else(|| {
+        let tenant = path.strip_prefix("/v1/tenants/")?;
+        (!tenant.contains('/')).then_some("barid tenant list")
+    })
 }
 
 /// Encodes a text for use in a path or query.
@@ -271,6 +284,8 @@ mod tests {
         assert_eq!(lister("/v1/tenants/a/topics/t"), Some("barid topic list"));
         let subscription = lister("/v1/tenants/a/topics/t/subscriptions/s/messages");
         assert_eq!(subscription, Some("barid topic subscription list TOPIC"));
+        assert_eq!(lister("/v1/users/a/b"), Some("barid user list"));
+        assert_eq!(lister("/v1/tenants/a"), Some("barid tenant list"));
         assert_eq!(lister("/v1/tenants/a/queues"), None);
     }
 }

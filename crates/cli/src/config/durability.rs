@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use barid_engine::durability::DurabilityClass;
+use barid_engine::limit_ranges::REPLICATED;
 use barid_engine::names::check_tenant_name;
 use barid_server::settings::Settings;
 use mqtt_proto::topic;
@@ -62,11 +63,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
 
 fn check_class(place: &Place, class: DurabilityClass, found: &mut Objections) {
     if class == DurabilityClass::Replicated {
-        let message = "`replicated` needs a cluster, which this version does not have";
-        found.add(
-            place.clone(),
-            message,
-            "`local` keeps what is acknowledged on this machine's disk",
-        );
+        let [message, hint] = REPLICATED;
+        found.add(place.clone(), message, hint);
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use barid_engine::entities::{Address, NAME_MAX, PATH_MAX};
+use barid_engine::names::check_user_name;
 use barid_server::settings::{Key, Secret, Settings};
 
 use super::problem::Place;
-use super::users::check_name;
 use super::validate::Objections;
 
 const SECRET_HINT: &str = "`key = \"…\"` is the secret itself, `key_file = \"…\"` names a file that contains it; \
@@ -20,7 +20,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     let mut names = BTreeSet::new();
     for (i, key) in settings.keys.iter().enumerate() {
         let place = Place::of(&["keys"]).index(i);
-        if check_name(&key.name).is_err() || key.name.contains('%') {
+        if check_user_name(&key.name).is_err() || key.name.contains('%') {
             let hint = "the name of a key is {tenant}/{name}, or {name} for the tenant `default`, without %";
             found.add(place.key("name"), "not a valid name of a key", hint);
         } else if !names.insert(full_name(&key.name)) {

@@ -14,7 +14,7 @@ mod limits;
 mod problem;
 #[cfg(test)]
 mod tests;
-pub mod users;
+mod users;
 pub mod validate;
 
 use std::net::SocketAddr;

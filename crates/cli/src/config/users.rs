@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use barid_auth::password;
 use barid_engine::key_rules;
-use barid_engine::names::{check_tenant_name, full_name};
+use barid_engine::names::{check_user_name, full_name};
 use barid_server::settings::{Settings, User};
 use mqtt_proto::topic;
 
@@ -13,14 +13,11 @@ use super::validate::Objections;
 
 const PASSWORD_HINT: &str = "`barid passwd NAME` asks for a password and prints the line to paste";
 
-/// Maximum length of a user name, in bytes: a CONNECT cannot carry a longer one (MQTT 5, 1.5.4).
-const NAME_MAX: usize = 65_535;
-
 pub fn check(settings: &Settings, found: &mut Objections) {
     let mut names = BTreeSet::new();
     for (i, user) in settings.users.iter().enumerate() {
         let place = Place::of(&["users"]).index(i);
-        if let Err(message) = check_name(&user.name) {
+        if let Err(message) = check_user_name(&user.name) {
             let hint = "a user name is {tenant}/{client}, or {client} for the tenant `default`";
             found.add(place.key("name"), message, hint);
         } else if !names.insert(full_name(&user.name)) {
@@ -36,23 +33,6 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             found.add(place.key("password"), message, PASSWORD_HINT);
         }
         check_rules(&place, user, found);
-    }
-}
-
-/// Checks that a client can log in with this user name, `{tenant}/{client}` or without a slash.
-pub fn check_name(name: &str) -> Result<(), String> {
-    let (tenant, client) = name.split_once('/').unwrap_or(("default", name));
-    check_tenant_name(tenant).map_err(|error| error.to_string())?;
-    if client.is_empty() {
-        return Err("the user name is empty".into());
-    }
-    if name.len() > NAME_MAX {
-        let len = name.len();
-        return Err(format!("a user name has at most {NAME_MAX} bytes, and this one has {len}"));
-    }
-    match name.chars().find(|c| c.is_control()) {
-        Some(c) => Err(format!("a user name cannot contain {c:?}")),
-        None => Ok(()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Descriptions of a data directory's records by their keys.
 
 use barid_core::durable::keys::{
-    self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
-    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey, ShardKey,
-    StateClockKey, StateKey, SubscriptionKey,
+    self, AnsweredKey, EntityKey, EntryKey, ManagedKey, ManagedKind, MessageKey, QueueBodyKey,
+    QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey,
+    ShardKey, StateClockKey, StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::RecordError;
 use barid_store::Keyspace;
@@ -75,6 +75,11 @@ fn in_words(keyspace: Keyspace, key: &[u8]) -> Result<String, RecordError> {
             ShardKey::decode(key)?;
             "the reserved numbers of sessions and queues".into()
         }
+        keys::MANAGED => match ManagedKey::decode(key)? {
+            key if key.is_mark() => format!("the note that there was a {}", key.kind.name()),
+            key if key.kind == ManagedKind::Tenant => "the settings".into(),
+            key => format!("the {} {:?}", key.kind.name(), key.full_name()),
+        },
         _ => return Err(RecordError::Malformed("its keyspace is unknown")),
     })
 }
@@ -108,6 +113,17 @@ mod tests {
         SessionKey { tenant: "default", client_id: "pump" }.encode(&mut key);
         let said = describe(keys::SESSIONS, &key);
         assert_eq!(said, "the session of client \"pump\" (tenant \"default\")");
+        let managed = |kind, name| {
+            let mut key = Vec::new();
+            ManagedKey::of(kind, name).unwrap().encode(&mut key);
+            describe(keys::MANAGED, &key)
+        };
+        let said = managed(ManagedKind::User, "acme/pump");
+        assert_eq!(said, "the user \"acme/pump\" (tenant \"acme\")");
+        assert_eq!(managed(ManagedKind::Tenant, "acme"), "the settings (tenant \"acme\")");
+        assert_eq!(managed(ManagedKind::Ban, "x"), "the ban \"x\"");
+        ManagedKey::mark(ManagedKind::User).encode(&mut key);
+        assert_eq!(describe(keys::MANAGED, &key), "the note that there was a user");
         assert!(describe(keys::SESSIONS, b"\xff\xfe").contains("damaged key fffe"));
         assert!(describe(Keyspace(99), b"").contains("unknown keyspace"));
     }

@@ -9,7 +9,7 @@ use barid_engine::names::full_name;
 
 use super::conf::text_of;
 use super::notes::{Notes, Place};
-use crate::config::users::check_name;
+use barid_engine::names::check_user_name;
 
 /// A user with the hash of the password.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub fn read(path: &Path, notes: &mut Notes) -> anyhow::Result<Vec<User>> {
         let place = Place { file: Rc::clone(&file), line: number + 1 };
         let (name, hash) = (name.trim(), rest.split(':').next().unwrap_or_default().trim());
         let what = format!("user {name:?}");
-        if let Err(error) = check_name(name) {
+        if let Err(error) = check_user_name(name) {
             notes.at(&place, what, format!("left out: {error}"));
         } else if let Err(error) = password::check(hash) {
             notes.at(&place, what, format!("left out: {error}; `barid passwd` makes a new one"));

@@ -37,7 +37,8 @@ enum Command {
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The client may connect again at once: to keep it out, first remove its user or key from the configuration.
+The client may connect again at once. To keep it out, ban it (`barid ban add`), or disable its user
+(`barid user disable`), or first remove its user or key from the configuration.
 
 Examples:
   barid session drop sensor-7

@@ -13,12 +13,14 @@
 //! | [`write_set`] | the changes that a shard has to write |
 //! | [`shard`] | a write set, the assignment of numbers, and the reference count of each message |
 //! | `queue` | changes of entities and their queues |
+//! | `managed` | changes of managed objects: users, tenants, bans, tokens |
 //! | [`recovery`] | reading a store back into a shard, and passing its records to their owners |
 //!
 //! `docs/formats/records.md` specifies the bytes.
 
 mod changes;
 pub mod keys;
+mod managed;
 mod queue;
 pub mod records;
 pub mod recovery;
@@ -27,8 +29,8 @@ mod wire;
 pub mod write_set;
 
 pub use records::{
-    EntityRecord, ReceivedRecord, RecordError, ReplayRecord, SessionRecord, SessionStateRecord,
-    ShardRecord, SubscriptionRecord, WillRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, RecordError, ReplayRecord, SessionRecord,
+    SessionStateRecord, ShardRecord, SubscriptionRecord, WillRecord,
 };
 pub use recovery::{
     AnsweredIn, Homes, ReceivedIn, Recovered, Recovery, RecoveryError, Trace, recover,

@@ -10,9 +10,9 @@ use statestore_proto::Version;
 
 use super::changes::{Change, Changes, Key, Weigh};
 use super::keys::{
-    self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
-    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey,
-    StateClockKey, StateKey, SubscriptionKey,
+    self, AnsweredKey, EntityKey, EntryKey, ManagedKey, ManagedKind, MessageKey, QueueBodyKey,
+    QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey,
+    SessionKey, ShardKey, StateClockKey, StateKey, SubscriptionKey,
 };
 use super::records::{
     encode_body, encode_message, encode_numbers, encode_queue_entry, encode_seen,
@@ -20,7 +20,7 @@ use super::records::{
 };
 use super::shard::TenantNames;
 use super::{
-    EntityRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
     SubscriptionRecord,
 };
 use crate::entity::{Entry, Part, SequenceNumber};
@@ -49,8 +49,12 @@ pub struct WriteSet {
     pub(super) queue_sessions: Changes<(TenantNumber, QueueNumber, Arc<str>), SessionStateRecord>,
     pub(super) queue_seen: Changes<(TenantNumber, QueueNumber, Arc<str>), WallTime>,
     pub(super) queue_numbers: Changes<(TenantNumber, QueueNumber, Part), SequenceNumber>,
+    pub(super) managed: Changes<ManagedName, ManagedRecord>,
     pub(super) shard: Option<ShardRecord>,
 }
+
+/// The kind, the tenant and the name of a managed object, as in its key.
+pub(super) type ManagedName = (ManagedKind, Box<str>, Box<str>);
 
 /// Approximate overhead of a change in a batch, in bytes: its key without the text, and the framing.
 const KEY_BYTES: usize = 40;
@@ -78,6 +82,7 @@ impl WriteSet {
             + self.queue_sessions.len()
             + self.queue_seen.len()
             + self.queue_numbers.len()
+            + self.managed.len()
             + usize::from(self.shard.is_some())
     }
 
@@ -98,6 +103,7 @@ impl WriteSet {
             + self.queue_sessions.puts()
             + self.queue_seen.puts()
             + self.queue_numbers.puts()
+            + self.managed.puts()
             + usize::from(self.shard.is_some())
             > 0
     }
@@ -130,6 +136,7 @@ impl WriteSet {
             + self.queue_sessions.bytes()
             + self.queue_seen.bytes()
             + self.queue_numbers.bytes()
+            + self.managed.bytes()
     }
 
     /// A message that the set puts, and that the store does not have yet.
@@ -164,6 +171,7 @@ impl WriteSet {
         self.queue_sessions.clear();
         self.queue_seen.clear();
         self.queue_numbers.clear();
+        self.managed.clear();
         self.shard = None;
     }
 
@@ -217,7 +225,7 @@ impl WriteSet {
         self.encode_queues(names, &mut record);
     }
 
-    /// Appends the changes of entities and their queues.
+    /// Appends the changes of entities and their queues, and those of managed objects and the shard itself.
     fn encode_queues(&self, names: &TenantNames, record: &mut Record<'_>) {
         for ((tenant, path), change) in self.entities.iter() {
             EntityKey { tenant: names.get(*tenant), path }.encode(&mut record.key);
@@ -249,6 +257,10 @@ impl WriteSet {
             record.write(keys::QUEUE_NUMBERS, change, |reserved, out| {
                 encode_numbers(*reserved, out);
             });
+        }
+        for ((kind, tenant, name), change) in self.managed.iter() {
+            ManagedKey { tenant, kind: *kind, name }.encode(&mut record.key);
+            record.write(keys::MANAGED, change, ManagedRecord::encode);
         }
         if let Some(shard) = self.shard {
             ShardKey.encode(&mut record.key);
@@ -299,6 +311,12 @@ impl Key for (TenantNumber, Arc<[u8]>) {
 impl Key for (TenantNumber, QueueNumber, Arc<str>) {
     fn text_len(&self) -> usize {
         self.2.len()
+    }
+}
+
+impl Key for ManagedName {
+    fn text_len(&self) -> usize {
+        self.1.len() + self.2.len()
     }
 }
 
@@ -360,6 +378,12 @@ impl Weigh for AnsweredRecord {
 impl Weigh for EntityRecord {
     fn weight(&self) -> usize {
         self.definition.len() + 9
+    }
+}
+
+impl Weigh for ManagedRecord {
+    fn weight(&self) -> usize {
+        self.text.len() + 1
     }
 }
 

@@ -2,15 +2,15 @@
 
 use barid_core::durable::RecordError;
 use barid_core::durable::keys::{
-    AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey,
-    QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, StateClockKey, StateKey,
-    SubscriptionKey, tenant_of,
+    AnsweredKey, EntityKey, EntryKey, MANAGED_NAME_MAX, ManagedKey, ManagedKind, MessageKey,
+    QueueBodyKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey,
+    RetainedKey, SessionKey, StateClockKey, StateKey, SubscriptionKey, tenant_of,
 };
 use barid_core::entity::Part;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::samples::{number, packet_id, part, text, topic};
+use crate::samples::{kind, number, packet_id, part, text, topic};
 
 /// Tenant names, among them pairs of which one is a prefix of the other.
 fn tenant() -> impl Strategy<Value = String> {
@@ -99,6 +99,35 @@ proptest! {
     }
 
     #[test]
+    fn every_key_of_a_managed_object_is_read_as_it_was_written(
+        kind in kind(),
+        name in "[ab/ü]{0,6}|[a-z]{1,64}/[a-z/ü ]{1,1000}",
+        other in "[ab/ü]{0,6}",
+    ) {
+        let key = ManagedKey::of(kind, &name);
+        let has_client = name.split_once('/').map(|(tenant, client)| !tenant.is_empty() && !client.is_empty());
+        let is_possible = match kind {
+            ManagedKind::Tenant => has_client.is_none(),
+            _ => has_client.unwrap_or(true),
+        };
+        let is_possible = is_possible && !name.is_empty() && name.len() <= MANAGED_NAME_MAX;
+        prop_assert_eq!(key.is_some(), is_possible, "{:?}", name);
+        let Some(key) = key else { return Ok(()) };
+        prop_assert_eq!(key.full_name(), name.as_str());
+        prop_assert!(!key.is_mark());
+        let bytes = encoded(|out| key.encode(out));
+        prop_assert_eq!(ManagedKey::decode(&bytes), Ok(key));
+        prop_assert_eq!(tenant_of(&bytes), Some(key.tenant));
+        if let Some(other) = ManagedKey::of(kind, &other) {
+            let same = encoded(|out| other.encode(out)) == bytes;
+            prop_assert_eq!(same, other.full_name() == name);
+        }
+        let mark = encoded(|out| ManagedKey::mark(kind).encode(out));
+        prop_assert_eq!(ManagedKey::decode(&mark), Ok(ManagedKey::mark(kind)));
+        prop_assert_ne!(mark, bytes);
+    }
+
+    #[test]
     fn garbage_is_refused_or_read_exactly(bytes in vec(any::<u8>(), 0..30), tenant in tenant()) {
         let of_tenant = [&[tenant.len() as u8], tenant.as_bytes(), &[1], &bytes[..]].concat();
         for key in [&bytes, &of_tenant] {
@@ -146,6 +175,13 @@ proptest! {
             }
             if let Ok(read) = QueueNumbersKey::decode(key) {
                 prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+            }
+            if let Ok(read) = ManagedKey::decode(key) {
+                prop_assert_eq!(&encoded(|out| read.encode(out)), key);
+                if !read.is_mark() {
+                    let name = read.full_name();
+                    prop_assert_eq!(ManagedKey::of(read.kind, &name), Some(read));
+                }
             }
         }
     }
@@ -217,4 +253,14 @@ fn the_form_of_a_key_stays_as_it_was_once_written() {
     let part = Part::TransferDeadLetter;
     let key = encoded(|out| QueueNumbersKey { tenant: "t", queue: 3, part }.encode(out));
     assert_eq!(key, b"\x01t\x01\0\0\0\0\0\0\0\x03\x02");
+    for (kind, name, expected) in [
+        (ManagedKind::User, "t/a/b", &b"\x01t\x01\x01a/b"[..]),
+        (ManagedKind::Tenant, "t", b"\x01t\x01\x02"),
+        (ManagedKind::Ban, "x", b"\0\x01\x03x"),
+        (ManagedKind::Token, "t/x", b"\x01t\x01\x04x"),
+    ] {
+        let key = ManagedKey::of(kind, name).unwrap();
+        assert_eq!(encoded(|out| key.encode(out)), expected);
+    }
+    assert_eq!(encoded(|out| ManagedKey::mark(ManagedKind::User).encode(out)), b"\0\x01\x01");
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use barid_core::durable::keys::{self, EntityKey, QueueBodyKey};
+use barid_core::durable::keys::{self, EntityKey, ManagedKey, QueueBodyKey};
 use barid_core::durable::records::decode_body;
 use barid_core::durable::{
-    EntityRecord, Homes, Recovery, SessionRecord, SessionStateRecord, Shard, SubscriptionRecord,
-    recover, shard_of,
+    EntityRecord, Homes, ManagedRecord, Recovery, SessionRecord, SessionStateRecord, Shard,
+    SubscriptionRecord, recover, shard_of,
 };
 use barid_core::entity::{Body, Entry, Part, SequenceNumber, State};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
@@ -103,6 +103,10 @@ impl Recovery for World {
     ) {
         assert!(self.has_queue((tenant, queue)), "entities come first");
         assert_eq!(self.seen.insert(((tenant, queue), (*message_id).into()), until), None);
+    }
+
+    fn managed(&mut self, _: ManagedKey<'_>, _: ManagedRecord) {
+        unreachable!("nobody has put one");
     }
 
     fn session(&mut self, _: TenantNumber, _: &str, _: SessionRecord) {

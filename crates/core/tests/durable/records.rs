@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 
 use barid_core::durable::records::{
-    decode_body, decode_message, decode_numbers, decode_queue_entry, decode_seen,
+    MANAGED_TEXT_MAX, decode_body, decode_message, decode_numbers, decode_queue_entry, decode_seen,
     decode_state_clock, encode_body, encode_message, encode_numbers, encode_queue_entry,
     encode_seen, encode_state_clock, verify,
 };
 use barid_core::durable::{
-    EntityRecord, ReceivedRecord, RecordError, SessionRecord, SessionStateRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, RecordError, SessionRecord, SessionStateRecord,
     SubscriptionRecord, keys,
 };
 use barid_core::entity::{Entry, State};
@@ -90,6 +90,8 @@ const ANSWERED: Format<AnsweredRecord> =
     Format { encode: AnsweredRecord::encode, decode: AnsweredRecord::decode, is_open_ended: false };
 const ENTITY: Format<EntityRecord> =
     Format { encode: EntityRecord::encode, decode: EntityRecord::decode, is_open_ended: true };
+const MANAGED: Format<ManagedRecord> =
+    Format { encode: ManagedRecord::encode, decode: ManagedRecord::decode, is_open_ended: true };
 const NUMBER: u64 = 300;
 const QUEUE_ENTRY: Format<Entry> = Format {
     encode: encode_queue_entry,
@@ -177,6 +179,11 @@ proptest! {
     }
 
     #[test]
+    fn managed_objects(record in samples::managed(), at in any::<usize>(), byte in any::<u8>()) {
+        MANAGED.check(&record, at, byte);
+    }
+
+    #[test]
     fn entries_of_queues(
         entry in samples::queue_entry(NUMBER),
         at in any::<usize>(),
@@ -226,6 +233,7 @@ proptest! {
         SESSION_STATE.check_garbage(&bytes);
         SEEN.check_garbage(&bytes);
         NUMBERS.check_garbage(&bytes);
+        MANAGED.check_garbage(&bytes);
     }
 }
 
@@ -385,6 +393,25 @@ fn a_damaged_pair_is_told_from_a_good_one() {
     assert!(verify(keys::QUEUE_SEEN, &of_queue(b"id"), &[1, 5, 0]).is_err());
     assert!(verify(keys::QUEUE_NUMBERS, &of_queue(&[1]), &[1, 5]).is_ok());
     assert!(verify(keys::QUEUE_NUMBERS, &of_queue(&[]), &[1, 5]).is_err());
+    assert!(verify(keys::MANAGED, b"\x01t\x01\x01a", b"\x01{}").is_ok());
+    assert!(verify(keys::MANAGED, b"\x01t\x01\x01a", b"\x01").is_err(), "no text");
+    assert!(verify(keys::MANAGED, b"\x01t\x01\x01a", b"\x01\xFF").is_err(), "no UTF-8");
+    assert!(verify(keys::MANAGED, b"\0\x01\x01", b"\x01").is_ok(), "a mark");
+    assert!(verify(keys::MANAGED, b"\0\x01\x01", b"\x01{}").is_err(), "a mark with a text");
+    for (key, why) in [
+        (&b"\x01t\x01\x05a"[..], "no such kind"),
+        (b"\x01t\x01", "no kind"),
+        (b"\x01t\x01\x01", "a user without a name"),
+        (b"\x01t\x01\x02a", "settings with a name"),
+        (b"\0\x01\x02a", "settings of no tenant"),
+        (b"\0\x01\x01a/b", "a tenant in the name"),
+        (b"\x03t/t\x01\x01a", "a slash in the tenant"),
+    ] {
+        assert!(verify(keys::MANAGED, key, b"\x01{}").is_err(), "{why}");
+    }
+    let text = |len: usize| [&b"\x01"[..], &b"x".repeat(len)].concat();
+    assert!(ManagedRecord::decode(&text(MANAGED_TEXT_MAX)).is_ok());
+    assert!(ManagedRecord::decode(&text(MANAGED_TEXT_MAX + 1)).is_err(), "too long");
     let unknown = barid_store::Keyspace(u8::try_from(keys::NAMES.len()).unwrap());
     assert!(verify(unknown, key, value).is_err(), "no such keyspace");
 }

@@ -6,11 +6,11 @@ use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use barid_core::durable::keys::{self, MessageKey};
+use barid_core::durable::keys::{self, ManagedKey, ManagedKind, MessageKey};
 use barid_core::durable::records::{decode_message, encode_message};
 use barid_core::durable::{
-    EntityRecord, Homes, ReceivedRecord, Recovery, SessionRecord, SessionStateRecord, Shard,
-    SubscriptionRecord, Trace, WriteSet, recover, shard_of,
+    EntityRecord, Homes, ManagedRecord, ReceivedRecord, Recovery, SessionRecord,
+    SessionStateRecord, Shard, SubscriptionRecord, Trace, WriteSet, recover, shard_of,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::PacketId;
@@ -31,6 +31,13 @@ use statestore_proto::Version;
 
 const TENANTS: [&str; 2] = ["acme", "zeta"];
 const TOPICS: [&str; 3] = ["a", "a/b", "b"];
+/// Names of managed objects; that of a tenant is one of settings.
+const OBJECTS: [(ManagedKind, &str); 4] = [
+    (ManagedKind::User, "acme/a"),
+    (ManagedKind::User, "other/a/b"),
+    (ManagedKind::Tenant, "acme"),
+    (ManagedKind::Ban, "x"),
+];
 const KEYS: [&[u8]; 3] = [b"\0", b"key", b"\xFF\xFF"];
 
 /// The contents of one shard as plain maps.
@@ -44,6 +51,7 @@ struct World {
     state: BTreeMap<(TenantNumber, Vec<u8>), StateRecord>,
     clocks: BTreeMap<TenantNumber, Version>,
     answered: BTreeMap<(TenantNumber, SessionNumber, PacketId), AnsweredRecord>,
+    managed: BTreeMap<(ManagedKind, String), String>,
 }
 
 impl World {
@@ -138,6 +146,11 @@ impl Recovery for World {
     fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: WallTime) {
         unreachable!("nobody has put one");
     }
+
+    fn managed(&mut self, key: ManagedKey<'_>, record: ManagedRecord) {
+        let text = (*record.text).into();
+        assert_eq!(self.managed.insert((key.kind, key.full_name()), text), None);
+    }
 }
 
 /// A step of a history. Numbers choose among existing things, or give values of new ones.
@@ -228,6 +241,16 @@ enum Step {
         shard: usize,
         which: usize,
     },
+    /// Puts a managed object, and the mark of its kind.
+    PutManaged {
+        shard: usize,
+        object: usize,
+        text: u8,
+    },
+    RemoveManaged {
+        shard: usize,
+        object: usize,
+    },
     Seal {
         shard: usize,
     },
@@ -282,6 +305,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                     Step::Answer { shard, home, which, id, correlation }
                 }),
             1 => (shard(), which()).prop_map(|(shard, which)| Step::ForgetAnswer { shard, which }),
+            2 => (shard(), 0..OBJECTS.len(), number())
+                .prop_map(|(shard, object, text)| Step::PutManaged { shard, object, text }),
+            1 => (shard(), 0..OBJECTS.len())
+                .prop_map(|(shard, object)| Step::RemoveManaged { shard, object }),
             4 => shard().prop_map(|shard| Step::Commit { shard }),
             3 => shard().prop_map(|shard| Step::Seal { shard }),
             2 => (shard(), fault).prop_map(|(shard, fault)| Step::FailedCommit { shard, fault }),
@@ -536,6 +563,19 @@ impl Node {
         self.now.answered.remove(&key);
     }
 
+    fn put_managed(&mut self, (kind, name): (ManagedKind, &str), text: &str) {
+        let key = ManagedKey::of(kind, name).unwrap();
+        for (key, text) in [(key, text), (ManagedKey::mark(kind), "")] {
+            self.shard.put_managed(key, ManagedRecord { text: text.into() });
+            self.now.managed.insert((kind, key.full_name()), text.into());
+        }
+    }
+
+    fn remove_managed(&mut self, (kind, name): (ManagedKind, &str)) {
+        self.shard.remove_managed(ManagedKey::of(kind, name).unwrap());
+        self.now.managed.remove(&(kind, name.into()));
+    }
+
     /// Seals the current batch.
     fn seal(&mut self) {
         let number = self.shard.batch();
@@ -610,6 +650,7 @@ impl Node {
         assert_eq!(records(&self.store, keys::STATE), self.now.state.len());
         assert_eq!(records(&self.store, keys::STATE_CLOCKS), self.now.clocks.len());
         assert_eq!(records(&self.store, keys::STATE_ANSWERS), self.now.answered.len());
+        assert_eq!(records(&self.store, keys::MANAGED), self.now.managed.len());
     }
 }
 
@@ -717,6 +758,10 @@ fn apply(nodes: &mut [Node; 2], step: Step) {
             }
         }
         Step::ForgetAnswer { shard, which } => nodes[shard].forget_answer(which),
+        Step::PutManaged { shard, object, text } => {
+            nodes[shard].put_managed(OBJECTS[object], &text.to_string());
+        }
+        Step::RemoveManaged { shard, object } => nodes[shard].remove_managed(OBJECTS[object]),
         Step::Seal { shard } => nodes[shard].seal(),
         Step::Commit { shard } => {
             if nodes[shard].sealed.is_some() {

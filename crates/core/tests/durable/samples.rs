@@ -3,8 +3,10 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use barid_core::durable::keys::ManagedKind;
 use barid_core::durable::{
-    EntityRecord, ReplayRecord, SessionRecord, SessionStateRecord, SubscriptionRecord, WillRecord,
+    EntityRecord, ManagedRecord, ReplayRecord, SessionRecord, SessionStateRecord,
+    SubscriptionRecord, WillRecord,
 };
 use barid_core::entity::{Body, Entry, Overlay, Part, State};
 use barid_core::message::{Message, Publication};
@@ -189,6 +191,16 @@ pub fn part() -> impl Strategy<Value = Part> {
 prop_compose! {
     pub fn entity()(queue in number(), definition in vec(any::<u8>(), 0..40)) -> EntityRecord {
         EntityRecord { queue, definition: definition.into() }
+    }
+}
+
+pub fn kind() -> impl Strategy<Value = ManagedKind> {
+    select(&ManagedKind::ALL[..])
+}
+
+prop_compose! {
+    pub fn managed()(text in "[a-z{}\":ü]{0,40}") -> ManagedRecord {
+        ManagedRecord { text: text.into() }
     }
 }
 

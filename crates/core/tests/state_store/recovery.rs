@@ -4,9 +4,10 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use barid_core::durable::keys::ManagedKey;
 use barid_core::durable::{
-    AnsweredIn, EntityRecord, Homes, Recovery, SessionRecord, SessionStateRecord, Shard,
-    SubscriptionRecord, Trace, keys, recover,
+    AnsweredIn, EntityRecord, Homes, ManagedRecord, Recovery, SessionRecord, SessionStateRecord,
+    Shard, SubscriptionRecord, Trace, keys, recover,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::{EntryNumber, PacketId, QueueNumber, SessionNumber, TenantNumber};
@@ -106,6 +107,8 @@ impl Recovery for Tenant {
     fn queue_entry(&mut self, _: TenantNumber, _: QueueNumber, _: Part, _: Entry) {}
 
     fn queue_seen(&mut self, _: TenantNumber, _: QueueNumber, _: Arc<str>, _: WallTime) {}
+
+    fn managed(&mut self, _: ManagedKey<'_>, _: ManagedRecord) {}
 }
 
 impl Tenant {

@@ -95,6 +95,12 @@ impl Shards {
         self.get(among(self.shards.len(), tenant, entity.as_bytes()))
     }
 
+    /// Returns the shard that the managed objects of a tenant belong to; with an empty name, those of no tenant. The
+    /// result must never change, either.
+    pub fn of_tenant(&self, tenant: &str) -> Arc<DurableShard> {
+        self.of(tenant, "")
+    }
+
     /// Returns the index of the shard that a key of the state store belongs to. The result must never change,
     /// either.
     ///

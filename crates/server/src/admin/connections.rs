@@ -4,6 +4,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -11,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::Service;
 use super::progress::Progress;
+use super::{Requester, Service};
 use crate::descriptors::Descriptors;
 use crate::rate_limit::Seldom;
 
@@ -48,8 +50,8 @@ pub async fn serve(
     let mut all: Vec<Open> = Vec::new();
     let (mut failed, mut too_few) = (Seldom::default(), Seldom::default());
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 if let Some(times) = failed.happened(std::time::Instant::now()) {
                     tracing::warn!(%error, times, "cannot accept connections on the admin address");
@@ -74,7 +76,12 @@ pub async fn serve(
             all.swap_remove(first.expect("there are some")).task.abort();
         }
         let progress = Progress::new();
-        let task = tokio::spawn(speak(stream, service.clone(), progress.clone()));
+        let task = tokio::spawn(speak(
+            stream,
+            Requester(Some(address)),
+            service.clone(),
+            progress.clone(),
+        ));
         all.push(Open { progress, task });
         // The new connection is served before the next one can displace it.
         tokio::task::yield_now().await;
@@ -82,9 +89,15 @@ pub async fn serve(
 }
 
 /// Serves one connection, over any stream.
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, service: Service, progress: Progress) {
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    requester: Requester,
+    service: Service,
+    progress: Progress,
+) {
     let answering = progress.clone();
-    let answer = service_fn(move |request| {
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(requester);
         let (service, progress) = (service.clone(), answering.clone());
         async move { Ok::<_, Infallible>(service.answer(request, progress).await) }
     });
@@ -104,7 +117,7 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin, service: Service, pr
 /// Answers a client that sends `sent` and closes its side. Returns the answers.
 pub async fn converse(sent: &[u8], service: Service) -> Vec<u8> {
     let (mut client, server) = tokio::io::duplex(HEAD_MAX);
-    let serving = tokio::spawn(speak(server, service, Progress::new()));
+    let serving = tokio::spawn(speak(server, Requester(None), service, Progress::new()));
     let (mut reading, mut writing) = tokio::io::split(&mut client);
     let send = async {
         // The server may have closed the connection already.

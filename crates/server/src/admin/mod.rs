@@ -5,6 +5,8 @@
 mod amqp_connections;
 mod answer;
 mod backup;
+mod body;
+mod changing;
 mod connections;
 mod denials;
 mod drops;
@@ -12,6 +14,7 @@ mod entities;
 mod facts;
 mod guard;
 mod health;
+mod managed;
 mod page;
 mod progress;
 mod rfc3339;
@@ -171,6 +174,19 @@ struct Served {
     backups: Arc<Semaphore>,
 }
 
+/// The address from which a request comes, for the log.
+#[derive(Clone, Copy, Debug)]
+struct Requester(Option<SocketAddr>);
+
+impl std::fmt::Display for Requester {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("unknown"),
+        }
+    }
+}
+
 /// The service that answers requests, independent of the connection.
 #[derive(Clone)]
 struct Service {
@@ -186,6 +202,7 @@ impl Service {
             .route("/health", get(health::health))
             .route("/metrics", get(metrics))
             .route("/v1/tenants", get(tenants::list))
+            .merge(managed::routes())
             .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
             .route(
                 "/v1/tenants/{tenant}/sessions/{client}",
@@ -294,6 +311,11 @@ async fn index() -> String {
         ("/health", "health, in the format of the emulator for Service Bus"),
         ("/metrics", "Prometheus text format"),
         ("/v1/tenants", "tenants; JSON, like everything below /v1"),
+        ("/v1/tenants/{tenant}", "one tenant; PUT, PATCH and DELETE change its settings"),
+        ("/v1/users", "users in the broker's own store"),
+        ("/v1/users/{tenant}/{client}", "one user; PUT, PATCH and DELETE change it"),
+        ("/v1/bans", "bans; POST makes one"),
+        ("/v1/bans/{ban}", "one ban; DELETE ends it"),
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),

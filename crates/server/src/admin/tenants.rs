@@ -1,38 +1,88 @@
 //! `/v1/tenants`: the tenants of the broker.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use barid_engine::managed::ManagedKind;
 use barid_engine::tenant::Tenant;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Served;
 use super::answer::{Answer, Refusal};
+use super::page::cut;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Question {
+    /// `None`: all tenants.
+    limit: Option<usize>,
+    after: Option<String>,
+}
 
 /// One tenant's sizes.
 #[derive(Debug, Serialize)]
-struct Summary {
+pub struct Summary {
     name: Box<str>,
     sessions: usize,
     connections: usize,
     retained_messages: usize,
+    /// Whether operators have given it settings while the broker ran.
+    pub has_settings: bool,
 }
 
 #[derive(Debug, Serialize)]
 pub struct All {
     tenants: Vec<Summary>,
+    next: Option<Box<str>>,
 }
 
-pub async fn list(State(served): State<Served>) -> Answer<All> {
-    let summary = |tenant: &Arc<Tenant>| Summary {
-        name: tenant.name.clone(),
-        sessions: tenant.sessions.len(),
-        connections: tenant.connections.load(Ordering::Relaxed),
-        retained_messages: tenant.retained_by_clients(),
+/// Lists the tenants that exist, and those that only have settings.
+pub async fn list(
+    State(served): State<Served>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Answer<All> {
+    let Query(Question { limit, after }) = question?;
+    if limit == Some(0) {
+        return Err(Refusal::bad_request("limit must be at least 1"));
+    }
+    let engine = &served.shared.engine;
+    let mut all: BTreeMap<Box<str>, Option<Arc<Tenant>>> = BTreeMap::new();
+    engine.managed.for_each(ManagedKind::Tenant, |name, _| drop(all.insert((**name).into(), None)));
+    for tenant in engine.tenants.all() {
+        all.insert(tenant.name.clone(), Some(tenant));
+    }
+    let behind = all.into_iter().filter(|(name, _)| after.as_deref().is_none_or(|it| &**name > it));
+    let (tenants, next) = cut(behind, limit.unwrap_or(usize::MAX - 1), |(name, _)| (*name).clone());
+    let summary = |(name, tenant): (Box<str>, Option<Arc<Tenant>>)| match tenant {
+        Some(tenant) => {
+            let has_settings = engine.managed.get(ManagedKind::Tenant, &name).is_some();
+            Summary::of(&tenant, has_settings)
+        }
+        None => Summary::without_state(&name, true),
     };
-    Ok(Json(All { tenants: served.shared.engine.tenants.all().iter().map(summary).collect() }))
+    Ok(Json(All { tenants: tenants.into_iter().map(summary).collect(), next }))
+}
+
+impl Summary {
+    pub fn of(tenant: &Tenant, has_settings: bool) -> Self {
+        Self {
+            name: tenant.name.clone(),
+            sessions: tenant.sessions.len(),
+            connections: tenant.connections.load(Ordering::Relaxed),
+            retained_messages: tenant.retained_by_clients(),
+            has_settings,
+        }
+    }
+
+    /// Describes a tenant that does not exist at present.
+    pub fn without_state(name: &str, has_settings: bool) -> Self {
+        let name = name.into();
+        Self { name, sessions: 0, connections: 0, retained_messages: 0, has_settings }
+    }
 }
 
 /// Returns the tenant that a path names.

@@ -159,7 +159,7 @@ impl Process {
         engine.tenants.recover(TENANT);
         let mut contents: Vec<_> =
             engine.shards.iter().map(|shard| read(&engine, &shard)).collect();
-        contents.iter_mut().for_each(Contents::announce);
+        contents.iter_mut().for_each(|contents| contents.announce(&engine));
         opening::recover(&engine, contents);
         let worker = || Worker { id: 0, now: clock.now() };
         let context = || Context {

@@ -9,11 +9,13 @@ use super::records::RecordError;
 use super::wire::{Reader, utf8};
 use crate::ids::{EntryNumber, MessageId, PacketId, SessionNumber};
 
+pub use managed::{MANAGED_NAME_MAX, ManagedKey, ManagedKind};
 pub use queue::{
     EntityKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey, QueueSeenKey, QueueSessionKey,
     encode_queue_prefix,
 };
 
+mod managed;
 mod queue;
 
 /// [`SessionKey`] → [`SessionRecord`](super::SessionRecord).
@@ -52,9 +54,12 @@ pub const QUEUE_NUMBERS: Keyspace = Keyspace(14);
 /// [`ShardKey`] → [`ShardRecord`](super::ShardRecord): the shard itself.
 pub const SHARD: Keyspace = Keyspace(15);
 
+/// [`ManagedKey`] → [`ManagedRecord`](super::ManagedRecord).
+pub const MANAGED: Keyspace = Keyspace(16);
+
 /// The names of the keyspaces, in the order of their numbers. Numbers and names are part of the format: new ones are
 /// added at the end, and none is reused for another purpose.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "sessions",
     "subscriptions",
     "entries",
@@ -71,6 +76,7 @@ pub const NAMES: [&str; 16] = [
     "queue_seen",
     "queue_numbers",
     "shard",
+    "managed",
 ];
 
 /// Maximum length of a tenant's name, in bytes: its length is stored in one byte.

@@ -9,6 +9,7 @@ mod body;
 mod entity;
 mod entry;
 mod id;
+mod managed;
 mod message;
 mod numbers;
 mod overlay;
@@ -29,7 +30,7 @@ use mqtt_proto::QoS;
 use statestore_proto::Version;
 
 use super::keys::{
-    self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
+    self, AnsweredKey, EntityKey, EntryKey, ManagedKey, MessageKey, QueueBodyKey, QueueEntryKey,
     QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey,
     StateClockKey, StateKey, SubscriptionKey,
 };
@@ -38,6 +39,7 @@ use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
 
 pub use entity::EntityRecord;
+pub use managed::{MANAGED_TEXT_MAX, ManagedRecord};
 pub use received::ReceivedRecord;
 pub use session::{ReplayRecord, SessionRecord, WillRecord};
 pub use session_state::SessionStateRecord;
@@ -159,6 +161,10 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
         keys::SHARD => {
             ShardKey::decode(key)?;
             ShardRecord::decode(value).map(drop)
+        }
+        keys::MANAGED => {
+            let key = ManagedKey::decode(key)?;
+            ManagedRecord::decode(value)?.check(key)
         }
         _ => Err(RecordError::Malformed("its keyspace is unknown")),
     }

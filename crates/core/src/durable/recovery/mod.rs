@@ -21,13 +21,13 @@ use hashbrown::HashMap;
 use statestore_proto::Version;
 
 use super::keys::{
-    self, AnsweredKey, EntryKey, NAMES, ReceivedKey, RetainedKey, SessionKey, ShardKey,
+    self, AnsweredKey, EntryKey, ManagedKey, NAMES, ReceivedKey, RetainedKey, SessionKey, ShardKey,
     StateClockKey, StateKey, SubscriptionKey,
 };
 use super::records::{RecordError, decode_message, decode_state_clock};
 use super::shard::{Shard, shard_of};
 use super::{
-    EntityRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
     SubscriptionRecord,
 };
 use crate::entity::{Entry, Part, SequenceNumber};
@@ -47,7 +47,7 @@ pub use homes::Homes;
 /// Receives the records of a store: all sessions, then all subscriptions, all entries, all retained messages, all
 /// clocks of the state store and all its keys; then all entities, and the reservations and contents of their queues.
 /// Subscriptions and entries belong to sessions that were passed before; the contents of a queue belong to an entity
-/// that was passed before.
+/// that was passed before. Managed objects come last.
 pub trait Recovery {
     /// Returns the number of the tenant with this name, which must be the same in all shards. Called whenever the
     /// tenant differs from that of the record before.
@@ -120,6 +120,9 @@ pub trait Recovery {
         message_id: Arc<str>,
         until: WallTime,
     );
+
+    /// Receives a managed object, or the mark of a kind. The tenant in the key need not have any other record.
+    fn managed(&mut self, key: ManagedKey<'_>, record: ManagedRecord);
 }
 
 /// A shard that has been read and is not open yet.
@@ -223,6 +226,7 @@ pub fn recover(
     reading.queue_states()?;
     reading.queue_entries()?;
     reading.queue_seen()?;
+    reading.managed()?;
     Ok(reading.recovered)
 }
 
@@ -365,6 +369,16 @@ impl Reading<'_> {
         })
     }
 
+    fn managed(&mut self) -> Result<(), RecoveryError> {
+        self.scan(keys::MANAGED, |this, key, value| {
+            let key = ManagedKey::decode(key)?;
+            let record = ManagedRecord::decode(value)?;
+            record.check(key)?;
+            this.recovery.managed(key, record);
+            Ok(())
+        })
+    }
+
     fn has(&self, tenant: TenantNumber, session: SessionNumber) -> bool {
         self.recovered.sessions.get(&session) == Some(&tenant)
     }
@@ -448,6 +462,7 @@ fn what(keyspace: Keyspace) -> &'static str {
         keys::QUEUE_SEEN => "message ids",
         keys::QUEUE_NUMBERS => "reserved sequence numbers",
         keys::SHARD => "numbers of the shard",
+        keys::MANAGED => "users, settings of tenants, bans and tokens",
         other => NAMES[usize::from(other.0)],
     }
 }

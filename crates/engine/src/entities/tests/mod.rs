@@ -9,9 +9,10 @@ mod topics;
 use std::sync::Arc;
 
 use barid_amqp::message::{Builder, Field, ValueRef};
+use barid_core::durable::keys::ManagedKey;
 use barid_core::durable::{
-    self, EntityRecord, Homes, Recovery, SessionRecord, SessionStateRecord, SubscriptionRecord,
-    keys,
+    self, EntityRecord, Homes, ManagedRecord, Recovery, SessionRecord, SessionStateRecord,
+    SubscriptionRecord, keys,
 };
 use barid_core::entity::{Delivery, Entry, Incoming, Mode, Part, SequenceNumber, State};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
@@ -291,4 +292,5 @@ impl Recovery for Reader<'_> {
     fn retained(&mut self, _: TenantNumber, _: Message) {}
     fn state_clock(&mut self, _: TenantNumber, _: Version) {}
     fn state(&mut self, _: TenantNumber, _: &[u8], _: StateRecord) {}
+    fn managed(&mut self, _: ManagedKey<'_>, _: ManagedRecord) {}
 }

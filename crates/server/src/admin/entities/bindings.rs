@@ -12,8 +12,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::described::declared_by;
-use super::{Cut, Paging, any_tenant, body, change, made, only_new};
+use super::{Cut, Paging, any_tenant};
 use crate::admin::answer::{Answer, Refusal};
+use crate::admin::body;
+use crate::admin::changing::{change, made, only_new};
 use crate::admin::{Served, tenants};
 
 #[derive(Debug, Serialize)]

@@ -9,8 +9,8 @@ use barid_core::entity::{Entry, Part};
 use barid_engine::entities::Queue;
 use serde::{Deserialize, Serialize};
 
+use super::super::changing::change;
 use super::super::page::check_limit;
-use super::change;
 use super::message::Described;
 use crate::admin::Served;
 use crate::admin::answer::Answer;

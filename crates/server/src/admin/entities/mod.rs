@@ -4,7 +4,6 @@
 //! A change is answered when it is durable.
 
 mod bindings;
-mod body;
 mod described;
 mod message;
 mod messages;
@@ -19,19 +18,16 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::get;
-use barid_engine::agenda::After;
 use barid_engine::bindings::BindingsError;
-use barid_engine::durable::Commits;
 use barid_engine::entities::{Entities, EntityError};
 use barid_engine::names::check_tenant_name;
 use barid_engine::tenant::Tenant;
 use serde::Deserialize;
 
-use super::answer::{Refusal, not_durable};
+use super::answer::Refusal;
 use super::page::{LIMIT_MAX, check_limit, cut};
-use super::{Served, facts, tenants};
+use super::{Served, tenants};
 
 /// Returns the routes below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {
@@ -127,29 +123,6 @@ fn any_tenant(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
         .ok_or_else(|| Refusal::conflict("the maximum number of tenants is reached (max_tenants)"))
 }
 
-/// Makes a change that is stored, and waits until it is durable.
-async fn change<T>(
-    served: &Served,
-    change: impl FnOnce(&mut Commits) -> Result<T, Refusal>,
-) -> Result<T, Refusal> {
-    if served.shared.engine.shards.iter().any(|shard| shard.is_failing()) {
-        return Err(Refusal::unavailable("no changes are possible: the disk is full or broken"));
-    }
-    let mut commits = Commits::default();
-    let done = change(&mut commits)?;
-    let (tell, told) = facts::told();
-    served.shared.engine.agenda.after(commits, After::Tell(tell));
-    match told.await {
-        Ok(()) => Ok(done),
-        Err(_) => Err(not_durable("it may be lost at a restart")),
-    }
-}
-
-/// Whether the request is to create something only if it does not exist.
-fn only_new(headers: &HeaderMap) -> bool {
-    headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*")
-}
-
 impl From<EntityError> for Refusal {
     fn from(error: EntityError) -> Self {
         let sentence = error.to_string();
@@ -176,9 +149,4 @@ impl From<BindingsError> for Refusal {
             BindingsError::Closed => Self::unavailable(sentence),
         }
     }
-}
-
-/// Returns the status for something that was created, or replaced.
-fn made(is_new: bool) -> StatusCode {
-    if is_new { StatusCode::CREATED } else { StatusCode::OK }
 }

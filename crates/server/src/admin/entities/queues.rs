@@ -11,11 +11,11 @@ use barid_engine::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefin
 use serde::Serialize;
 
 use super::described::DescribedQueue;
-use super::{
-    Cut, Paging, body, change, made, messages, of_any_tenant, of_tenant, only_new, sessions,
-};
+use super::{Cut, Paging, messages, of_any_tenant, of_tenant, sessions};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
+use crate::admin::body;
+use crate::admin::changing::{change, made, only_new};
 
 #[derive(Debug, Serialize)]
 pub struct Page {

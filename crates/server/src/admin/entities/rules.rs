@@ -11,9 +11,10 @@ use serde::Serialize;
 
 use super::described::DescribedRule;
 use super::subscriptions::Named;
-use super::{body, change, made, only_new};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
+use crate::admin::body;
+use crate::admin::changing::{change, made, only_new};
 
 #[derive(Debug, Serialize)]
 pub struct All {

@@ -14,9 +14,11 @@ use barid_engine::entities::{
 use serde::Serialize;
 
 use super::described::{DescribedSubscription, name_of};
-use super::{Cut, Paging, body, change, made, messages, only_new, sessions, topics};
+use super::{Cut, Paging, messages, sessions, topics};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
+use crate::admin::body;
+use crate::admin::changing::{change, made, only_new};
 
 #[derive(Debug, Serialize)]
 pub struct Page {

@@ -13,9 +13,11 @@ use barid_engine::entities::{
 use serde::Serialize;
 
 use super::described::DescribedTopic;
-use super::{Cut, Paging, body, change, made, of_any_tenant, of_tenant, only_new};
+use super::{Cut, Paging, of_any_tenant, of_tenant};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
+use crate::admin::body;
+use crate::admin::changing::{change, made, only_new};
 
 #[derive(Debug, Serialize)]
 pub struct Page {

@@ -1,0 +1,413 @@
+//! `barid user`: users in the broker's own store.
+
+mod password;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use barid_engine::names::{check_user_name, full_name};
+use barid_engine::rights::Rights;
+use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::admin::{
+    Admin, AdminArgs, Column, Moment, Present, Table, encode, now, printable, span,
+};
+use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
+use crate::output::print;
+use crate::rights::{self, RuleArgs};
+use password::{Made, PasswordArgs};
+
+/// Add, change and remove users while the broker runs
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  barid user add acme/ada                         asks for a password
+  barid user add acme/sensor-7 --random --allow publish:devices/%c/# > password.txt
+  barid user set acme/sensor-7 --allow publish,subscribe:devices/%c/#
+  barid user disable acme/sensor-7                it may not log in, until it is enabled
+  barid user list --tenant acme
+  barid user remove acme/sensor-7 --yes
+
+These users are in the broker's own store. Users in the configuration file are neither listed nor changed.
+As soon as there has been one user, clients without a user are refused, even if all users are removed.")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Add a user
+    Add(Box<Add>),
+    /// Change the password, the rights or the note of a user
+    Set(Box<Set>),
+    /// Show one user and its rights
+    Show(One),
+    /// List users
+    List(List),
+    /// Remove a user
+    Remove(Remove),
+    /// Keep a user from logging in, and keep its password and rights
+    Disable(One),
+    /// Let a disabled user log in again
+    Enable(One),
+}
+
+/// Broker to ask, and output format.
+#[derive(clap::Args)]
+struct Output {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print the broker's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Name of one user.
+#[derive(clap::Args)]
+struct One {
+    /// User name, {tenant}/{client}, or {client} for the tenant `default`
+    #[arg(value_name = "USER", value_parser = user_name)]
+    user: String,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = format!("\
+Without --password-file, --random or --password-hash it asks for a password. --random prints the password to
+standard output, alone on the last line; it is not stored, and cannot be shown again.
+
+Without rules a user may do everything in its tenant that the rules of the tenant allow.
+
+{}
+
+Examples:
+  barid user add acme/ada --deny publish:config/# --allow publish,subscribe:#
+  barid user add acme/sensor-7 --random --json | jq -r .password
+  barid user add acme/pump --password-file pump.txt --cost device --rules pump.json", rights::RULES_HELP))]
+struct Add {
+    #[command(flatten)]
+    one: One,
+    #[command(flatten)]
+    password: PasswordArgs,
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// A note for operators
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Do not let the user log in before `barid user enable`
+    #[arg(long)]
+    disabled: bool,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = format!("\
+What is not named stays. --allow and --deny replace all rules of the user.
+
+{}
+
+Examples:
+  barid user set acme/ada --new-password
+  barid user set acme/sensor-7 --random
+  barid user set acme/sensor-7 --no-rules --note 'moved to the pump house'", rights::RULES_HELP))]
+struct Set {
+    #[command(flatten)]
+    one: One,
+    /// Ask for a new password
+    #[arg(long, conflicts_with_all = ["password_file", "random", "password_hash"])]
+    new_password: bool,
+    #[command(flatten)]
+    password: PasswordArgs,
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// Remove all rules, so that the user may do everything that the rules of its tenant allow
+    #[arg(long, conflicts_with_all = ["allow", "deny", "rules"])]
+    no_rules: bool,
+    /// A note for operators; an empty one removes it
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+RIGHTS says how many rules a user has; `barid user show` lists them.
+
+Examples:
+  barid user list
+  barid user list --tenant acme --limit 1000
+  barid user list --json | jq -r '.users[] | select(.disabled).user'")]
+struct List {
+    /// Only users of this tenant
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    tenant: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(clap::Args)]
+struct Remove {
+    #[command(flatten)]
+    one: One,
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+/// A user as the broker reports it.
+#[derive(Deserialize)]
+struct User {
+    user: String,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(flatten)]
+    rights: Rights,
+    note: Option<String>,
+    created_at: Option<Moment>,
+    /// Reason why the broker cannot read the user.
+    problem: Option<String>,
+}
+
+/// Reads a user name in its full form.
+fn user_name(text: &str) -> Result<String, String> {
+    check_user_name(text)?;
+    Ok(full_name(text))
+}
+
+impl One {
+    fn connect(&self) -> (Admin, String) {
+        let (tenant, client) = self.user.split_once('/').unwrap_or_default();
+        (self.output.admin.connect(), format!("/v1/users/{}/{}", encode(tenant), encode(client)))
+    }
+
+    fn name(&self) -> String {
+        printable(&self.user).into_owned()
+    }
+
+    /// Prints the broker's answer: as JSON, or as `text` of the user. A secret that was made here follows.
+    fn told(
+        &self,
+        admin: &Admin,
+        mut answer: Value,
+        secret: Option<String>,
+        text: impl FnOnce(&User) -> String,
+    ) -> anyhow::Result<ExitCode> {
+        print(if self.output.json {
+            if let (Value::Object(members), Some(secret)) = (&mut answer, secret) {
+                members.insert("password".into(), secret.into());
+            }
+            format!("{answer}\n")
+        } else {
+            let secret = secret.map(|secret| secret + "\n").unwrap_or_default();
+            text(&admin.read(answer)?) + &secret
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Add(args) => add(args),
+        Command::Set(args) => set(args),
+        Command::Show(one) => {
+            let (admin, path) = one.connect();
+            one.told(&admin, admin.get(&path)?, None, |user| described(user, now()))
+        }
+        Command::List(args) => list(args),
+        Command::Remove(Remove { one, confirmation }) => {
+            let (admin, path) = one.connect();
+            let before = admin.get(&path)?;
+            confirm(confirmation, &format!("remove the user {}", one.name()))?;
+            admin.delete(&path)?;
+            one.told(&admin, before, None, |user| format!("removed {}\n", printable(&user.user)))
+        }
+        Command::Disable(one) => switch(one, true),
+        Command::Enable(one) => switch(one, false),
+    }
+}
+
+fn add(Add { one, password, rules, note, disabled }: &Add) -> anyhow::Result<ExitCode> {
+    let mut body = rules.members()?;
+    let Made { hash, secret } = password.hash()?;
+    body.insert("password_hash".into(), hash.into());
+    if let Some(note) = note.as_deref().filter(|note| !note.is_empty()) {
+        body.insert("note".into(), note.into());
+    }
+    body.insert("disabled".into(), (*disabled).into());
+    let (admin, path) = one.connect();
+    let answer = match admin.create(&path, &body.into()) {
+        Err(error) if error.is::<Present>() => {
+            let name = one.name();
+            bail!("the user {name} exists already\n  hint: `barid user set {name}` changes it")
+        }
+        made => made?,
+    };
+    let to_standard_error = |user: &User| {
+        let said = format!("added {}: {}\n", printable(&user.user), what_it_may(user));
+        // Only the password goes to standard output, from where a script takes it.
+        if secret.is_some() {
+            eprint!("{said}");
+            String::new()
+        } else {
+            said
+        }
+    };
+    one.told(&admin, answer, secret.clone(), to_standard_error)
+}
+
+fn set(args: &Set) -> anyhow::Result<ExitCode> {
+    let Set { one, new_password, password, rules, no_rules, note } = args;
+    let mut body = if *no_rules { rights::no_rights() } else { rules.members()? };
+    if let Some(note) = note {
+        let note = if note.is_empty() { Value::Null } else { note.as_str().into() };
+        body.insert("note".into(), note);
+    }
+    let mut made = None;
+    if password.have_only_cost() && !new_password {
+        bail!(
+            "--cost is for a new password\n  hint: add --new-password, --password-file or --random"
+        );
+    }
+    if *new_password || password.are_given() {
+        let Made { hash, secret } = password.hash()?;
+        body.insert("password_hash".into(), hash.into());
+        made = secret;
+    }
+    if body.is_empty() {
+        bail!("nothing to change: name a password, rules or a note; --help lists the options");
+    }
+    change(one, body, made, |user| {
+        format!("changed {}: {}\n", printable(&user.user), what_it_may(user))
+    })
+}
+
+fn switch(one: &One, disabled: bool) -> anyhow::Result<ExitCode> {
+    let body = Map::from_iter([("disabled".to_owned(), Value::Bool(disabled))]);
+    change(one, body, None, |user| {
+        let done = if disabled { "disabled" } else { "enabled" };
+        format!("{done} {}\n", printable(&user.user))
+    })
+}
+
+fn change(
+    one: &One,
+    body: Map<String, Value>,
+    secret: Option<String>,
+    text: impl FnOnce(&User) -> String,
+) -> anyhow::Result<ExitCode> {
+    let (admin, path) = one.connect();
+    let answer = admin.change(&path, &body.into())?;
+    let has_secret = secret.is_some();
+    one.told(&admin, answer, secret, |user| {
+        let said = text(user);
+        if has_secret {
+            eprint!("{said}");
+            String::new()
+        } else {
+            said
+        }
+    })
+}
+
+/// Describes in a few words what a user may do.
+fn what_it_may(user: &User) -> String {
+    let may = match rights::in_short(&user.rights) {
+        short if user.rights.are_empty() => {
+            format!("may do {short} that the rules of its tenant allow")
+        }
+        short => format!("has {short}"),
+    };
+    if user.disabled { format!("{may}, and is disabled") } else { may }
+}
+
+fn list(List { tenant, paging, output }: &List) -> anyhow::Result<ExitCode> {
+    let admin = output.admin.connect();
+    let of_tenant = tenant.as_deref().map(|tenant| format!("?tenant={}", encode(tenant)));
+    let path = format!("/v1/users{}", of_tenant.unwrap_or_default());
+    let mut answer = pages(&admin, &path, "users", paging)?;
+    if output.json {
+        print(format!("{answer}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = now();
+    let mut table = Table::new([
+        Column::Left("USER"),
+        Column::Left("LOGIN"),
+        Column::Left("RIGHTS"),
+        Column::Right("CREATED"),
+        Column::Left("NOTE"),
+    ]);
+    for user in admin.read::<Vec<User>>(answer["users"].take())? {
+        let login = match (&user.problem, user.disabled) {
+            (Some(_), _) => "unreadable",
+            (None, true) => "disabled",
+            (None, false) => "yes",
+        };
+        let created = user.created_at.map_or("-".into(), |at| span(at.until(now)));
+        let rights = match user.problem {
+            Some(_) => "-".into(),
+            None => rights::in_short(&user.rights),
+        };
+        table.push([user.user, login.into(), rights, created, user.note.unwrap_or_default()]);
+    }
+    let mut text = if table.is_empty() { "no users\n".into() } else { table.to_string() };
+    if !answer["next"].is_null() {
+        text += MORE;
+    }
+    print(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn described(user: &User, now: Duration) -> String {
+    let created = match &user.created_at {
+        Some(at) => format!("{}, {} ago", at.as_str(), span(at.until(now))),
+        None => "-".into(),
+    };
+    let mut text = String::new();
+    for (name, value) in [
+        ("user", printable(&user.user).into_owned()),
+        ("may log in", if user.disabled { "no, it is disabled".into() } else { "yes".into() }),
+        ("created", created),
+        ("note", user.note.as_deref().map_or("-".into(), |note| printable(note).into_owned())),
+    ] {
+        text += &format!("{name:<11} {value}\n");
+    }
+    if user.rights.are_empty() {
+        text + "no rules: it may do everything that the rules of its tenant allow\n"
+    } else {
+        format!("{text}\n{}", rights::table(&user.rights))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_described() {
+        let user: User = serde_json::from_str(
+            r##"{"user":"acme/a","disabled":true,"publish":["a/#"],"created_at":"1970-01-01T00:01:00.000Z"}"##,
+        )
+        .unwrap();
+        let text = described(&user, Duration::from_secs(120));
+        assert!(text.contains("may log in  no, it is disabled\n"), "{text}");
+        assert!(text.contains("1970-01-01T00:01:00.000Z, 1m ago\n"), "{text}");
+        assert!(text.ends_with("allow  publish  topics a/#\n"), "{text}");
+        assert_eq!(what_it_may(&user), "has publish, and is disabled");
+        let problem = r#"{"user":"acme/a","problem":"later"}"#;
+        assert!(serde_json::from_str::<User>(problem).unwrap().problem.is_some());
+    }
+
+    #[test]
+    fn a_user_name_has_its_tenant() {
+        assert_eq!(user_name("sensor-7"), Ok("default/sensor-7".into()));
+        assert_eq!(user_name("acme/a/b"), Ok("acme/a/b".into()));
+        assert!(user_name("acme/").unwrap_err().contains("is empty"));
+        assert!(user_name("a b/c").unwrap_err().contains("cannot contain"));
+    }
+}

@@ -1,0 +1,55 @@
+//! Users, settings of tenants and bans, which operators change while the broker runs.
+//!
+//! A change is in force at once, and is answered when it is durable. Every change is logged.
+
+mod bans;
+mod settings;
+mod users;
+
+use axum::Router;
+use axum::routing::get;
+use barid_engine::managed::ManagedError;
+use serde_json::{Map, Value};
+
+use super::Served;
+use super::answer::Refusal;
+
+/// Returns the routes for all managed objects.
+pub fn routes() -> Router<Served> {
+    let user = get(users::show).put(users::put).patch(users::patch).delete(users::delete);
+    let settings =
+        get(settings::show).put(settings::put).patch(settings::patch).delete(settings::delete);
+    Router::new()
+        .route("/v1/users", get(users::list))
+        .route("/v1/users/{tenant}/{*client}", user)
+        .route("/v1/bans", get(bans::list).post(bans::post))
+        .route("/v1/bans/{*ban}", get(bans::show).delete(bans::delete))
+        .route("/v1/tenants/{tenant}", settings)
+}
+
+impl From<ManagedError> for Refusal {
+    fn from(error: ManagedError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            ManagedError::Name(..) | ManagedError::Text(..) => Self::bad_request(sentence),
+            ManagedError::Full(_) => Self::conflict(sentence),
+            ManagedError::Closed(_) => Self::unavailable(sentence),
+        }
+    }
+}
+
+/// Removes members that answers have and requests need not have.
+fn forget(members: &mut Map<String, Value>, told: &[&str]) {
+    members.retain(|member, _| !told.contains(&member.as_str()));
+}
+
+/// Changes some members. A member that is null is removed.
+fn merge(before: &mut Map<String, Value>, changes: Map<String, Value>) {
+    for (member, value) in changes {
+        if value.is_null() {
+            before.remove(&member);
+        } else {
+            before.insert(member, value);
+        }
+    }
+}

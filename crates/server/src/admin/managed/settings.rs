@@ -1,0 +1,235 @@
+//! `/v1/tenants/{tenant}`: one tenant, and the settings that operators have given it.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use barid_auth::stored::StoredTenant;
+use barid_engine::managed::{Done, ManagedKind};
+use barid_engine::names::check_tenant_name;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tracing::info;
+
+use super::{forget, merge};
+use crate::admin::answer::{Answer, Refusal};
+use crate::admin::changing::{change, made, only_new};
+use crate::admin::tenants::{Summary, named};
+use crate::admin::{Requester, Served, body};
+
+#[derive(Debug, Serialize)]
+pub struct Described {
+    #[serde(flatten)]
+    summary: Summary,
+    /// `None`: the tenant has no settings in the store.
+    settings: Option<StoredTenant>,
+    /// The reason why the settings cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+type TenantPath = Result<Path<String>, PathRejection>;
+
+pub async fn show(State(served): State<Served>, path: TenantPath) -> Answer<Described> {
+    let Path(name) = path?;
+    let described = Described::of(&served, &name);
+    if !described.summary.has_settings {
+        // The tenant exists, or the error says what to do.
+        named(&served, &name)?;
+    }
+    Ok(Json(described))
+}
+
+pub async fn put(
+    State(served): State<Served>,
+    Extension(by): Extension<Requester>,
+    path: TenantPath,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Described>), Refusal> {
+    let name = name(path)?;
+    let settings = parse(members(&body)?)?;
+    let done = change(&served, |commits| {
+        let managed = &served.shared.engine.managed;
+        let done = managed.change(ManagedKind::Tenant, &name, commits, |before| {
+            if before.is_some() && only_new(&headers) {
+                let sentence = format!("the tenant {name:?} has settings already");
+                return Err(Refusal::exists(sentence));
+            }
+            Ok(Some(settings.to_text()))
+        })?;
+        info!(%by, tenant = name, "set the settings of a tenant");
+        Ok(done)
+    })
+    .await?;
+    Ok((made(done == Done::Created), Json(Described::of(&served, &name))))
+}
+
+/// Changes some settings, and of the limits only those that the body has. Null removes a setting or a limit.
+pub async fn patch(
+    State(served): State<Served>,
+    Extension(by): Extension<Requester>,
+    path: TenantPath,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Described>), Refusal> {
+    let name = name(path)?;
+    let changes = members(&body)?;
+    let done = change(&served, |commits| {
+        let managed = &served.shared.engine.managed;
+        let done = managed.change(ManagedKind::Tenant, &name, commits, |before| {
+            let before = before.map(StoredTenant::from_text).transpose();
+            let before = before.map_err(|_| {
+                let sentence = format!("the settings of {name:?} cannot be read: {UNREADABLE}");
+                Refusal::conflict(sentence)
+            })?;
+            let settings = changed(&before.unwrap_or_default(), changes)?;
+            Ok::<_, Refusal>(Some(settings.to_text()))
+        })?;
+        info!(%by, tenant = name, "changed the settings of a tenant");
+        Ok(done)
+    })
+    .await?;
+    Ok((made(done == Done::Created), Json(Described::of(&served, &name))))
+}
+
+/// Removes the settings of a tenant. Everything else of the tenant stays.
+pub async fn delete(
+    State(served): State<Served>,
+    Extension(by): Extension<Requester>,
+    path: TenantPath,
+) -> Result<StatusCode, Refusal> {
+    let name = name(path)?;
+    change(&served, |commits| {
+        match served.shared.engine.managed.remove(ManagedKind::Tenant, &name, commits)? {
+            Done::Nothing => Err(Refusal::not_found(format!(
+                "the tenant {name:?} has no settings in the broker's own store"
+            ))),
+            _ => {
+                info!(%by, tenant = name, "removed the settings of a tenant");
+                Ok(())
+            }
+        }
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+const UNREADABLE: &str = "a later version of Barid may have written them: start that version, or set them again with PUT";
+
+fn name(path: TenantPath) -> Result<String, Refusal> {
+    let Path(name) = path?;
+    check_tenant_name(&name).map_err(|error| {
+        Refusal::bad_request(format!("{name:?} is not a valid tenant name: {error}"))
+    })?;
+    Ok(name)
+}
+
+/// Reads the members of a body. The body may be an answer to GET.
+fn members(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+    let mut members: Map<String, Value> = body::properties(body)?;
+    if let Some(settings) = members.remove("settings") {
+        let told =
+            ["name", "sessions", "connections", "retained_messages", "has_settings", "problem"];
+        forget(&mut members, &told);
+        return match settings {
+            Value::Object(settings) if members.is_empty() => Ok(settings),
+            Value::Null if members.is_empty() => Ok(Map::new()),
+            _ => Err(Refusal::bad_request("`settings` is an object, and nothing stands beside it")),
+        };
+    }
+    Ok(members)
+}
+
+fn parse(members: Map<String, Value>) -> Result<StoredTenant, Refusal> {
+    let settings: StoredTenant = serde_json::from_value(members.into())
+        .map_err(|error| Refusal::bad_request(error.to_string()))?;
+    settings.check().map_err(Refusal::bad_request)?;
+    Ok(settings)
+}
+
+fn changed(
+    before: &StoredTenant,
+    mut changes: Map<String, Value>,
+) -> Result<StoredTenant, Refusal> {
+    let before = serde_json::to_value(before).expect("settings have text for keys");
+    let Value::Object(mut members) = before else { unreachable!("settings are an object") };
+    if let Some(Value::Object(limits)) = changes.get_mut("limits") {
+        let mut merged = match members.remove("limits") {
+            Some(Value::Object(before)) => before,
+            _ => Map::new(),
+        };
+        merge(&mut merged, std::mem::take(limits));
+        *limits = merged;
+    }
+    merge(&mut members, changes);
+    parse(members)
+}
+
+impl Described {
+    fn of(served: &Served, name: &str) -> Self {
+        let engine = &served.shared.engine;
+        let stored = StoredTenant::of(&engine.managed, name);
+        let has_settings = !matches!(stored, Ok(None));
+        let live = engine.tenants.get(name);
+        let summary = match &live {
+            Some(tenant) => Summary::of(&Arc::clone(tenant), has_settings),
+            None => Summary::without_state(name, has_settings),
+        };
+        match stored {
+            Ok(settings) => Self { summary, settings, problem: None },
+            Err(error) => Self { summary, settings: None, problem: Some(error.to_string()) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members_of(json: &str) -> Map<String, Value> {
+        members(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn some_settings_change_and_the_others_stay() {
+        let text =
+            r#"{"rules":[{"allow":"all"}],"auth":["a"],"limits":{"max_qos":1,"max_sessions":5}}"#;
+        let before = StoredTenant::from_text(text).unwrap();
+        for (changes, expected) in [
+            ("{}", text),
+            ("", text),
+            (
+                r#"{"limits":{"max_qos":null,"max_connections":7}}"#,
+                r#"{"rules":[{"allow":"all"}],"auth":["a"],"limits":{"max_connections":7,"max_sessions":5}}"#,
+            ),
+            (
+                r#"{"rules":null,"auth":["b"]}"#,
+                r#"{"auth":["b"],"limits":{"max_sessions":5,"max_qos":1}}"#,
+            ),
+            (r#"{"limits":null}"#, r#"{"rules":[{"allow":"all"}],"auth":["a"],"limits":{}}"#),
+        ] {
+            let after = changed(&before, members_of(changes)).unwrap();
+            assert_eq!(after, StoredTenant::from_text(expected).unwrap(), "{changes}");
+        }
+        for (changes, expected) in [
+            (r#"{"limits":{"max_qos":7}}"#, "max_qos is 7"),
+            (r#"{"limits":7}"#, "invalid type"),
+            (r#"{"limit":{}}"#, "unknown field `limit`"),
+        ] {
+            let error = changed(&before, members_of(changes)).unwrap_err();
+            assert!(format!("{error:?}").contains(expected), "{changes}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_can_be_sent_back() {
+        let answer = r#"{"name":"acme","sessions":1,"connections":0,"retained_messages":0,"has_settings":true,
+            "settings":{"auth":["a"]}}"#;
+        assert_eq!(parse(members_of(answer)).unwrap().auth, Some(vec!["a".into()]));
+        let error = members(br#"{"settings":{},"auth":["b"]}"#).unwrap_err();
+        assert!(format!("{error:?}").contains("nothing stands beside it"));
+    }
+}

@@ -1,0 +1,324 @@
+//! `/v1/users`: users in Barid's own store. Answers never have a password or its hash.
+
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use barid_auth::stored::StoredUser;
+use barid_core::time::WallTime;
+use barid_engine::managed::{Done, ManagedKind};
+use barid_engine::names::check_tenant_name;
+use barid_engine::rights::Rights;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tracing::info;
+
+use super::{forget, merge};
+use crate::admin::answer::{Answer, Refusal};
+use crate::admin::body;
+use crate::admin::changing::{change, made, only_new};
+use crate::admin::page::{LIMIT_MAX, check_limit};
+use crate::admin::rfc3339::Rfc3339;
+use crate::admin::{Requester, Served};
+use crate::auth::PASSWORD_MAX;
+use barid_auth::password::{self, Cost};
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Question {
+    tenant: Option<String>,
+    after: Option<String>,
+    limit: usize,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { tenant: None, after: None, limit: 100 }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    users: Vec<Listed>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Listed {
+    User(Box<Described>),
+    Unreadable { user: String, problem: String },
+}
+
+#[derive(Debug, Serialize)]
+pub struct Described {
+    user: String,
+    disabled: bool,
+    #[serde(flatten)]
+    rights: Rights,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    created_at: Rfc3339,
+}
+
+type UserPath = Result<Path<(String, String)>, PathRejection>;
+
+pub async fn list(
+    State(served): State<Served>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Answer<Page> {
+    let Query(Question { tenant, after, limit }) = question?;
+    check_limit(limit, LIMIT_MAX)?;
+    let prefix = tenant.map(|tenant| {
+        check_tenant_name(&tenant).map(|()| format!("{tenant}/")).map_err(|error| {
+            Refusal::bad_request(format!("{tenant:?} is not a valid tenant name: {error}"))
+        })
+    });
+    let prefix = prefix.transpose()?.unwrap_or_default();
+    let managed = &served.shared.engine.managed;
+    let page = managed.list(ManagedKind::User, &prefix, after.as_deref(), limit);
+    let listed = page.objects.iter().map(|(name, text)| match StoredUser::from_text(text) {
+        Ok(user) => Listed::User(Box::new(Described::of(name, user))),
+        Err(_) => Listed::Unreadable { user: name.to_string(), problem: UNREADABLE.into() },
+    });
+    Ok(Json(Page { users: listed.collect(), next: page.next.map(|name| name.to_string()) }))
+}
+
+pub async fn show(State(served): State<Served>, path: UserPath) -> Answer<Described> {
+    let name = name(path)?;
+    let text = served.shared.engine.managed.get(ManagedKind::User, &name);
+    let text = text.ok_or_else(|| missing(&name))?;
+    Ok(Json(Described::of(&name, read(&name, &text)?)))
+}
+
+pub async fn put(
+    State(served): State<Served>,
+    Extension(by): Extension<Requester>,
+    path: UserPath,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Described>), Refusal> {
+    let name = name(path)?;
+    let mut members = settings(&body, &name)?;
+    let Some(hash) = take_password(&mut members)? else {
+        return Err(Refusal::bad_request(
+            "a user needs `password` or `password_hash`; PATCH changes a user and keeps the password",
+        ));
+    };
+    members.insert("password".into(), hash.into());
+    let mut user = parse(members, &name)?;
+    let now = served.shared.engine.clock.wall().as_millis();
+    let (done, user) = change(&served, |commits| {
+        let done =
+            served.shared.engine.managed.change(ManagedKind::User, &name, commits, |before| {
+                if before.is_some() && only_new(&headers) {
+                    return Err(Refusal::exists(format!("there is a user {name:?} already")));
+                }
+                let before = before.and_then(|text| StoredUser::from_text(text).ok());
+                user.created_at = before.map_or(now, |before| before.created_at);
+                Ok(Some(user.to_text()))
+            })?;
+        log(by, &name, &user, if done == Done::Created { "created" } else { "replaced" });
+        Ok((done, user))
+    })
+    .await?;
+    Ok((made(done == Done::Created), Json(Described::of(&name, user))))
+}
+
+pub async fn patch(
+    State(served): State<Served>,
+    Extension(by): Extension<Requester>,
+    path: UserPath,
+    body: Bytes,
+) -> Answer<Described> {
+    let name = name(path)?;
+    let mut changes = settings(&body, &name)?;
+    let hash = take_password(&mut changes)?;
+    let user = change(&served, |commits| {
+        let mut changed = None;
+        served.shared.engine.managed.change(ManagedKind::User, &name, commits, |before| {
+            let before = read(&name, before.ok_or_else(|| missing(&name))?)?;
+            let (password, created_at) = (before.password.clone(), before.created_at);
+            let before = serde_json::to_value(before).expect("a user has text for keys");
+            let Value::Object(mut members) = before else { unreachable!("a user is an object") };
+            merge(&mut members, changes);
+            members.insert("password".into(), hash.unwrap_or(password).into());
+            members.insert("created_at".into(), created_at.into());
+            let user = parse(members, &name)?;
+            let text = user.to_text();
+            changed = Some(user);
+            Ok::<_, Refusal>(Some(text))
+        })?;
+        let user = changed.expect("a change without an error has set it");
+        log(by, &name, &user, "changed");
+        Ok(user)
+    })
+    .await?;
+    Ok(Json(Described::of(&name, user)))
+}
+
+pub async fn delete(
+    State(served): State<Served>,
+    Extension(by): Extension<Requester>,
+    path: UserPath,
+) -> Result<StatusCode, Refusal> {
+    let name = name(path)?;
+    change(&served, |commits| {
+        match served.shared.engine.managed.remove(ManagedKind::User, &name, commits)? {
+            Done::Nothing => Err(missing(&name)),
+            _ => {
+                info!(%by, user = name, "removed a user");
+                Ok(())
+            }
+        }
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn log(by: Requester, name: &str, user: &StoredUser, done: &str) {
+    info!(%by, user = name, disabled = user.disabled, "{done} a user");
+}
+
+fn name(path: UserPath) -> Result<String, Refusal> {
+    let Path((tenant, client)) = path?;
+    Ok(format!("{tenant}/{client}"))
+}
+
+fn missing(name: &str) -> Refusal {
+    Refusal::not_found(format!("there is no user {name:?} in the broker's own store"))
+}
+
+const UNREADABLE: &str =
+    "a later version of Barid may have written it: start that version, or set the user again";
+
+fn read(name: &str, text: &str) -> Result<StoredUser, Refusal> {
+    StoredUser::from_text(text)
+        .map_err(|_| Refusal::conflict(format!("the user {name:?} cannot be read: {UNREADABLE}")))
+}
+
+/// Reads the members of a body, without those that answers have as well.
+fn settings(body: &[u8], name: &str) -> Result<Map<String, Value>, Refusal> {
+    let mut members: Map<String, Value> = body::properties(body)?;
+    if members.get("user").is_some_and(|other| other != name) {
+        return Err(Refusal::bad_request(format!(
+            "`user` in the body differs from the path, which has {name:?}"
+        )));
+    }
+    forget(&mut members, &["user", "created_at"]);
+    Ok(members)
+}
+
+/// Takes the password out of a body, and returns its hash. Hashing takes milliseconds by design; no IO thread
+/// answers requests for operators.
+fn take_password(members: &mut Map<String, Value>) -> Result<Option<String>, Refusal> {
+    let mut text = |member: &str| match members.remove(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        // The value may be a secret, and is not repeated.
+        Some(_) => Err(Refusal::bad_request(format!("`{member}` is not a string"))),
+    };
+    let (clear, hash, cost) = (text("password")?, text("password_hash")?, text("cost")?);
+    let cost = match cost.as_deref() {
+        None => None,
+        Some("person") => Some(Cost::Person),
+        Some("device") => Some(Cost::Device),
+        Some(_) => return Err(Refusal::bad_request("`cost` is \"person\" or \"device\"")),
+    };
+    match (clear, hash) {
+        (Some(_), Some(_)) => {
+            Err(Refusal::bad_request("either `password` or `password_hash`, not both"))
+        }
+        (Some(clear), None) => {
+            if clear.is_empty() || clear.len() > PASSWORD_MAX {
+                let sentence = format!("`password` has 1 to {PASSWORD_MAX} bytes");
+                return Err(Refusal::bad_request(sentence));
+            }
+            Ok(Some(password::hash(&clear, cost.unwrap_or_default())))
+        }
+        (None, _) if cost.is_some() => {
+            Err(Refusal::bad_request("`cost` is for `password`, which it is hashed with"))
+        }
+        (None, Some(hash)) => {
+            let checked = password::check(&hash);
+            checked.map_err(|error| Refusal::bad_request(format!("`password_hash`: {error}")))?;
+            Ok(Some(hash))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+fn parse(members: Map<String, Value>, name: &str) -> Result<StoredUser, Refusal> {
+    let user: StoredUser = serde_json::from_value(members.into())
+        .map_err(|error| Refusal::bad_request(error.to_string()))?;
+    user.check(name).map_err(Refusal::bad_request)?;
+    Ok(user)
+}
+
+impl Described {
+    fn of(name: &str, user: StoredUser) -> Self {
+        Self {
+            user: name.into(),
+            disabled: user.disabled,
+            rights: user.rights(),
+            note: user.note,
+            created_at: WallTime::from_millis(user.created_at).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn taken(body: &Value) -> Result<Option<String>, String> {
+        let mut members = body.as_object().unwrap().clone();
+        let taken = take_password(&mut members).map_err(|refusal| format!("{refusal:?}"));
+        assert!(taken.is_err() || members.is_empty(), "{members:?}");
+        taken
+    }
+
+    #[test]
+    fn a_password_is_hashed_with_its_cost() {
+        for (cost, parameters) in [("person", "$m=19456,"), ("device", "$m=256,")] {
+            let hash = taken(&json!({ "password": "secret", "cost": cost })).unwrap().unwrap();
+            assert!(hash.contains(parameters), "{hash}");
+            assert!(password::verify(&hash, b"secret"));
+            assert_eq!(taken(&json!({ "password_hash": hash })), Ok(Some(hash)));
+        }
+        assert_eq!(taken(&json!({ "password": null })), Ok(None));
+        let hash = taken(&json!({ "password": "secret" })).unwrap().unwrap();
+        assert!(hash.contains("$m=19456,"), "{hash}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_password_is_told_without_it() {
+        let long = "x".repeat(PASSWORD_MAX + 1);
+        for (body, expected) in [
+            (json!({ "password": "s3cret", "password_hash": "s3cret" }), "not both"),
+            (json!({ "password_hash": "s3cret" }), "`password_hash`: not a"),
+            (json!({ "password": ["s3cret"] }), "is not a string"),
+            (json!({ "password": "" }), "has 1 to"),
+            (json!({ "password": long }), "has 1 to"),
+            (json!({ "password": "s3cret", "cost": "s3cret" }), "or \\\"device\\\""),
+            (json!({ "cost": "device" }), "is for `password`"),
+        ] {
+            let error = taken(&body).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("s3cret"), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_user_is_told_without_its_hash() {
+        let text = r#"{"password":"$argon2id$x","publish":["a"],"created_at":951782400000}"#;
+        let user = StoredUser::from_text(text).unwrap();
+        let told = serde_json::to_value(Described::of("acme/a", user)).unwrap();
+        let expected = json!({
+            "user": "acme/a", "disabled": false, "publish": ["a"],
+            "created_at": "2000-02-29T00:00:00.000Z",
+        });
+        assert_eq!(told, expected);
+    }
+}
