@@ -22,6 +22,7 @@ use crate::backend::{Accepted, Answer, Backend, Renewal};
 use crate::chain::{Chain, Chains};
 use crate::counts::{Counts, Verdict};
 use crate::credentials::{Credentials, PASSWORD_MAX};
+use crate::directory::Unavailable;
 use crate::hashing::Hashing;
 use crate::principal::{Outcome, Principal, Version};
 use crate::remembered::{Age, Remembered};
@@ -65,7 +66,9 @@ pub struct Authenticator {
 
 #[derive(Debug)]
 struct Shared {
-    chains: RwLock<Arc<Chains>>,
+    source: RwLock<Option<Arc<dyn Chains>>>,
+    /// Chains that were used a short while ago, by tenant.
+    chains: Cache<Box<str>, Result<Chain, Unavailable>>,
     remembered: Remembered,
     hashing: Hashing,
     versions: Box<[AtomicU64]>,
@@ -144,7 +147,8 @@ impl Authenticator {
             runtime.shutdown_background();
         })?;
         let shared = Arc::new(Shared {
-            chains: RwLock::default(),
+            source: RwLock::default(),
+            chains: Cache::new(TENANTS_MAX),
             remembered: Remembered::new(&random.bytes(), remembered, fresh, grace),
             hashing: Hashing::new(hash_threads),
             versions: (0..VERSIONS).map(|_| AtomicU64::new(0)).collect(),
@@ -177,14 +181,14 @@ impl Authenticator {
         self.shared.remembered.len()
     }
 
-    /// Returns the current chains.
-    pub fn chains(&self) -> Arc<Chains> {
-        Arc::clone(&self.shared.chains.read())
+    /// Replaces the source of chains. [`changed`](Self::changed) must follow for the users that this concerns.
+    pub fn set_chains(&self, chains: Arc<dyn Chains>) {
+        *self.shared.source.write() = Some(chains);
     }
 
-    /// Replaces the chains. [`changed`](Self::changed) must follow for the users that this concerns.
-    pub fn set_chains(&self, chains: Chains) {
-        *self.shared.chains.write() = Arc::new(chains);
+    /// Whether any client may connect to a tenant.
+    pub fn allows_anybody(&self, tenant: &str) -> bool {
+        self.shared.chain_of(tenant).is_ok_and(|chain| chain.backends.is_empty())
     }
 
     /// Begins to decide on a login. The outcome is returned at once if no back end needs to be asked; otherwise
@@ -222,12 +226,14 @@ impl Authenticator {
             }
             Scope::Tenant(tenant) => {
                 shared.advance(&format!("{tenant}/"));
+                shared.chains.invalidate(&**tenant);
                 shared.remembered.forget_tenant(tenant);
             }
             Scope::Everybody => {
                 for version in &shared.versions {
                     version.fetch_add(1, Ordering::SeqCst);
                 }
+                shared.chains.invalidate_all();
                 shared.remembered.forget_all();
             }
         }
@@ -256,8 +262,24 @@ impl Drop for Authenticator {
 }
 
 impl Shared {
-    fn chain_of(&self, tenant: &str) -> Chain {
-        self.chains.read().of(tenant).clone()
+    /// Returns the chain of a tenant. Before there is a source of chains, nobody is let in.
+    fn chain_of(&self, tenant: &str) -> Result<Chain, Unavailable> {
+        if let Some(chain) = self.chains.get(tenant) {
+            return chain;
+        }
+        let user = format!("{tenant}/");
+        let version = self.version_of(&user);
+        let source = self.source.read().clone();
+        let source = source.ok_or_else(|| Unavailable("the broker is starting".into()))?;
+        let chain = source.of(tenant);
+        // A chain that has changed meanwhile must not be kept.
+        if self.version_of(&user) == version {
+            self.chains.insert(tenant.into(), chain.clone());
+            if self.version_of(&user) != version {
+                self.chains.invalidate(tenant);
+            }
+        }
+        chain
     }
 
     fn version(&self, user: &str) -> &AtomicU64 {
@@ -290,8 +312,11 @@ impl Shared {
             self.counts.add(&principal.backend, Verdict::Remembered);
             return Some(Outcome::Accepted(principal, version));
         }
-        let is_open = self.chains.read().of(tenant).backends.is_empty();
-        is_open.then_some(Outcome::Anybody)
+        match self.chain_of(tenant) {
+            Err(error) => Some(Outcome::Unavailable(error.to_string().into())),
+            Ok(chain) if chain.backends.is_empty() => Some(Outcome::Anybody),
+            Ok(_) => None,
+        }
     }
 
     async fn decide(&self, credentials: &Credentials) -> Outcome {
@@ -300,7 +325,10 @@ impl Shared {
         };
         let user = credentials.user.as_deref().unwrap_or_default();
         let version = self.version_of(user);
-        let chain = self.chain_of(tenant);
+        let chain = match self.chain_of(tenant) {
+            Ok(chain) => chain,
+            Err(error) => return Outcome::Unavailable(error.to_string().into()),
+        };
         for backend in chain.backends.iter() {
             let answer = backend.decide(credentials).await;
             self.counts.add(backend.name(), Verdict::of(&answer));
@@ -356,7 +384,10 @@ impl Shared {
         let rules = if credentials.user.is_some() {
             Arc::clone(&chain.rules)
         } else {
-            self.chain_of(tenant_of(Some(&user)).unwrap_or_default()).rules
+            match self.chain_of(tenant_of(Some(&user)).unwrap_or_default()) {
+                Ok(chain) => chain.rules,
+                Err(error) => return Outcome::Unavailable(error.to_string().into()),
+            }
         };
         let principal = Arc::new(Principal {
             policy: Arc::new(Policy::new(&rights, rules)),
@@ -418,7 +449,7 @@ impl Shared {
     /// Returns `None` if a back end cannot tell.
     async fn look_up(&self, principal: &Arc<Principal>, must_log_in: bool) -> Option<Standing> {
         let user = &*principal.user;
-        let chain = self.chain_of(tenant_of(Some(user)).unwrap_or_default());
+        let chain = self.chain_of(tenant_of(Some(user)).unwrap_or_default()).ok()?;
         let gone = |reason, may_return| Some(Standing::Gone { reason, may_return });
         for backend in chain.backends.iter() {
             match backend.renew(user, principal.proof).await {

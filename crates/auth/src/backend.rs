@@ -1,17 +1,12 @@
 //! The port to sources of users.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 
 use barid_core::time::WallTime;
 use barid_engine::rights::Rights;
 
 use crate::credentials::Credentials;
-use crate::directory::Unavailable;
-
-/// A future that a back end returns.
-pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+use crate::directory::{Answering, Unavailable};
 
 /// A source of users, which decides on their logins.
 ///

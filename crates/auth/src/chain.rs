@@ -1,11 +1,12 @@
 //! The back ends of a tenant, in the order in which they are asked.
 
+use std::fmt;
 use std::sync::Arc;
 
 use barid_engine::access::TenantRules;
-use hashbrown::HashMap;
 
 use crate::backend::Backend;
+use crate::directory::Unavailable;
 
 /// The back ends of a tenant, in the order in which they are asked, and the rules of the tenant. Without back
 /// ends, any client may connect.
@@ -17,18 +18,12 @@ pub struct Chain {
     pub rules: Arc<TenantRules>,
 }
 
-/// The chains of all tenants.
-#[derive(Debug, Default)]
-pub struct Chains {
-    /// Tenants with a chain of their own, by name.
-    pub own: HashMap<Box<str>, Chain>,
-    /// The chain of all other tenants, and of clients without a user name.
-    pub common: Chain,
-}
-
-impl Chains {
-    /// Returns the chain of a tenant.
-    pub fn of(&self, tenant: &str) -> &Chain {
-        self.own.get(tenant).unwrap_or(&self.common)
-    }
+/// The source of chains.
+pub trait Chains: Send + Sync + fmt::Debug {
+    /// Returns the chain of a tenant, which may not exist. The result is kept until the tenant
+    /// [changes](crate::Authenticator::changed).
+    ///
+    /// # Errors
+    /// [`Unavailable`] if the settings of the tenant cannot be read. Nobody is let in then.
+    fn of(&self, tenant: &str) -> Result<Chain, Unavailable>;
 }

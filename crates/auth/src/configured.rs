@@ -5,8 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use barid_engine::names::full_name;
 use hashbrown::HashMap;
 
-use crate::backend::Answering;
-use crate::directory::{Directory, Record, Unavailable};
+use crate::directory::{Answering, Directory, Record, Unavailable};
 
 /// The users in the configuration file.
 #[derive(Debug, Default)]

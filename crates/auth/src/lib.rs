@@ -27,12 +27,12 @@ mod testing;
 mod turns;
 
 pub use authenticator::{Authenticator, Pending, Scope, Settings, Standing};
-pub use backend::{Accepted, Answer, Answering, Backend, Renewal};
+pub use backend::{Accepted, Answer, Backend, Renewal};
 pub use chain::{Chain, Chains};
 pub use configured::ConfiguredUsers;
 pub use counts::{Counts, Verdict};
 pub use credentials::{CertificateNames, Credentials, PASSWORD_MAX, Protocol};
-pub use directory::{Directory, Record, Unavailable};
+pub use directory::{Answering, Directory, Record, Unavailable};
 pub use hashing::Hashing;
 pub use passwords::Passwords;
 pub use principal::{Outcome, Principal, Version};

@@ -1,8 +1,8 @@
 //! A back end over a directory: verifies passwords against the stored hashes.
 
-use crate::backend::{Accepted, Answer, Answering, Backend, Renewal};
+use crate::backend::{Accepted, Answer, Backend, Renewal};
 use crate::credentials::{Credentials, PASSWORD_MAX};
-use crate::directory::{Directory, Record};
+use crate::directory::{Answering, Directory, Record};
 use crate::hashing::Hashing;
 use crate::password;
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use barid_engine::managed::{Managed, ManagedKind};
 use parking_lot::Mutex;
 
-use crate::backend::Answering;
-use crate::directory::{Directory, Record, Unavailable};
+use crate::directory::{Answering, Directory, Record, Unavailable};
 use crate::stored::{StoredUser, unreadable};
 
 /// The name of the back end in the configuration, in metrics and in the log.
