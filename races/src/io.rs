@@ -185,6 +185,7 @@ impl IoThread {
             listener: "explored",
             owner: Arc::clone(self) as _,
             wire: Some(Arc::clone(&out.0) as Arc<dyn Wire>),
+            user: None,
             permissions: None,
             assigned: None,
         };

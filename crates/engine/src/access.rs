@@ -166,7 +166,7 @@ impl Permissions {
     }
 
     /// Whether the client may send to, receive from or manage the entity at a canonical path.
-    pub(crate) fn may_use(&self, action: Action, path: &str) -> bool {
+    pub fn may_use(&self, action: Action, path: &str) -> bool {
         self.decide(|rule, filled_in| {
             rule.matches_path(&rule.entities, action, filled_in, |filter| {
                 topic::matches(filter, path)

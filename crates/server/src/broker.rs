@@ -28,7 +28,7 @@ use crate::admin::{self, Admin};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{EventLoop, IoThreads, Post};
 use crate::listener::{Accepting, Acceptor};
-use crate::settings::{Settings, StorageEngine, Tls};
+use crate::settings::{Auth, Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
@@ -154,7 +154,7 @@ impl Broker {
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         tell_exposure(&data_dir);
         let (lanes, lane_events) = Lanes::new();
-        let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers));
+        let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers)?);
         shared.engine.tenants.recover(DEFAULT_TENANT);
         let moved = place_subscriptions(&shared.engine.shards)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
@@ -210,6 +210,12 @@ impl Broker {
             lane_events.runner(context(workers + 1 + shared.engine.shards.count())),
         );
         let admin = admin.start(Arc::clone(&shared), lanes.clone(), descriptors);
+        let mailboxes: Vec<_> = threads.iter().map(|thread| thread.mailbox().clone()).collect();
+        shared.logins.follow(move |change| {
+            for mailbox in &mailboxes {
+                mailbox.post(Post::Check(change.clone()));
+            }
+        });
         let refused = Arc::clone(&shared.refused_connections);
         let accepting = acceptor.start(listening, threads.clone(), descriptors, refused);
         Ok(Self {
@@ -258,7 +264,9 @@ impl Broker {
         note(old.durability != new.durability, "durability (for clients that connect from now on)");
         note(old.max_tenants != new.max_tenants, "max_tenants");
         note(old.max_connecting_bytes != new.max_connecting_bytes, "max_connecting_bytes");
-        note(old.users != new.users, "users (for clients that connect from now on)");
+        note(old.users != new.users, "users");
+        note(old.auth.chain != new.auth.chain, "auth");
+        note(old.strict_user_names != new.strict_user_names, "strict_user_names");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
         note(old.keys != new.keys, "keys (for tokens that come from now on)");
         // Limits come first, because the queues and topics declared below may need the new ones.
@@ -276,6 +284,8 @@ impl Broker {
         applied.max_tenants = new.max_tenants;
         applied.max_connecting_bytes = new.max_connecting_bytes;
         applied.users = new.users.clone();
+        applied.auth.chain = new.auth.chain.clone();
+        applied.strict_user_names = new.strict_user_names;
         applied.shared_subscriptions = new.shared_subscriptions.clone();
         applied.keys = new.keys.clone();
         applied.bindings = new.bindings.clone();
@@ -316,6 +326,8 @@ impl Broker {
         needs(old.data_dir != new.data_dir, "data_dir");
         needs(old.storage != new.storage, "storage");
         needs(old.workers != new.workers, "workers");
+        let of_threads = |auth: &Auth| Auth { chain: None, ..auth.clone() };
+        needs(of_threads(&old.auth) != of_threads(&new.auth), "auth (except auth.chain)");
         self.shared.apply(applied);
         report
     }

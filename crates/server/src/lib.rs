@@ -11,12 +11,12 @@ pub mod strangers;
 pub mod transport;
 
 mod admin;
-mod auth;
 mod broker;
 mod connection;
 mod event_loop;
 mod exposition;
 mod listener;
+mod logins;
 mod rate_limit;
 mod shards;
 mod shared;
@@ -24,7 +24,6 @@ mod sockets;
 mod system;
 mod threads;
 mod turn;
-mod verifier;
 mod watchdog;
 
 pub use broker::{Broker, ReloadReport, StartError};

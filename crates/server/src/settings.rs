@@ -54,7 +54,11 @@ pub struct Settings {
     pub tenants: BTreeMap<String, TenantSettings>,
     /// Settings of shared subscriptions.
     pub shared_subscriptions: SharedSubscriptions,
-    /// Users that may connect. Empty: any client may connect, with any password.
+    /// How logins are decided.
+    pub auth: Auth,
+    /// Whether clients are refused whose user name has no tenant, `{tenant}/{client}`.
+    pub strict_user_names: bool,
+    /// Users that may connect.
     pub users: Vec<User>,
     /// Keys with which AMQP clients sign. Empty: see [`Settings::keys_or_emulator`].
     pub keys: Vec<Key>,
@@ -86,6 +90,8 @@ impl Default for Settings {
             limits: Limits::default(),
             tenants: BTreeMap::new(),
             shared_subscriptions: SharedSubscriptions::default(),
+            auth: Auth::default(),
+            strict_user_names: false,
             users: Vec::new(),
             keys: Vec::new(),
             queues: Vec::new(),
@@ -247,6 +253,35 @@ impl Default for Sys {
 pub struct TenantSettings {
     /// Limits of the tenant. Those that are not set are as in `[limits]`.
     pub limits: OwnLimits,
+    /// Rules for all users of the tenant, which follow those of each user.
+    pub rules: Vec<Rule>,
+    /// Names of the back ends that are asked for the users of the tenant, in order; `None`: as in `[auth]`.
+    pub auth: Option<Vec<String>>,
+}
+
+/// How logins are decided.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    /// Names of the back ends that are asked, in order: `file`, `store`. `None`: both, unless there never was a
+    /// user in either; then any client may connect. An empty list: any client may connect.
+    pub chain: Option<Vec<String>>,
+    /// Number of threads that verify password hashes; 0: one for each core. The share of the cores that a
+    /// flood of logins can use is at most this number of cores.
+    pub hash_threads: usize,
+    /// Maximum number of accepted logins that are remembered, so that a client that comes back with the same
+    /// password is let in without the cost of the hash. 0: none.
+    pub remembered: u64,
+    /// Time for which a login is remembered, in seconds.
+    pub fresh: u32,
+    /// Time beyond `fresh` for which a login is remembered while a back end cannot be asked, in seconds.
+    pub grace: u32,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self { chain: None, hash_threads: 0, remembered: 100_000, fresh: 600, grace: 3_600 }
+    }
 }
 
 /// Settings of the data directory's storage.

@@ -1,5 +1,6 @@
 //! State that all threads of a broker share.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +19,11 @@ use barid_engine::names::{full_name, tenant_of};
 use barid_store::DataDir;
 use parking_lot::{Mutex, RwLock};
 
-use crate::auth::Users;
+use crate::logins::Logins;
 use crate::settings::Settings;
 use crate::shards::Shards;
 use crate::strangers::Strangers;
 use crate::system;
-use crate::verifier::Verifier;
 use crate::watchdog::Watchdog;
 
 /// State that all threads of a broker share: the engine, and the resources outside the engine.
@@ -32,8 +32,8 @@ pub struct Shared {
     pub engine: Arc<Engine>,
     /// The bans that operators have made.
     pub bans: Arc<Bans>,
-    /// The threads that verify logins.
-    pub verifier: Verifier,
+    /// The service that decides on logins.
+    pub logins: Arc<Logins>,
     /// The bytes that connections without a session have buffered.
     pub strangers: Arc<Strangers>,
     /// The watchdog of each IO thread, which measures its turns.
@@ -45,19 +45,20 @@ pub struct Shared {
     /// The data directory, from which it keeps other brokers away; `None`: it has been released.
     data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
-    users: RwLock<Arc<Users>>,
     connection_ids: AtomicU64,
 }
 
 impl Shared {
     /// Creates the state of a broker with `workers` IO threads, none of which runs yet.
+    ///
+    /// # Errors
+    /// Fails if the operating system has no more threads or file descriptors.
     pub fn new(
         settings: Settings,
         workers: usize,
         data_dir: DataDir,
         strangers: Arc<Strangers>,
-    ) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    ) -> io::Result<Self> {
         // The threads with counters of their own: IO threads, housekeeping, the loader of each shard, and
         // that of bindings.
         let shards = data_dir.shards().len();
@@ -73,19 +74,20 @@ impl Shared {
         ));
         engine.apply(engine_settings(&settings, Some(&engine.managed)));
         follow_tenants(&engine);
-        Self {
+        let settings = Arc::new(settings);
+        let logins = Logins::start(&settings, &engine.managed, clock, system::RANDOM)?;
+        Ok(Self {
+            logins,
             bans: Bans::new(Arc::clone(&engine.managed), clock),
             engine,
             shards: Shards::new(shards, workers + 1),
             data_dir: Mutex::new(Some(data_dir)),
             refused_connections: Arc::default(),
-            verifier: Verifier::start(cores),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
-            users: RwLock::new(Arc::new(Users::new(&settings.users))),
-            settings: RwLock::new(Arc::new(settings)),
+            settings: RwLock::new(settings),
             connection_ids: AtomicU64::new(1),
-        }
+        })
     }
 
     /// Releases the data directory.
@@ -96,11 +98,6 @@ impl Shared {
     /// Returns the current settings.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
-    }
-
-    /// Returns the current users.
-    pub fn users(&self) -> Arc<Users> {
-        Arc::clone(&self.users.read())
     }
 
     /// Returns a number that no other connection has.
@@ -120,9 +117,10 @@ impl Shared {
 
     /// Applies all other settings that can change without a restart.
     pub fn apply(&self, settings: Settings) {
-        *self.users.write() = Arc::new(Users::new(&settings.users));
         self.strangers.set_most(settings.max_connecting_bytes);
-        *self.settings.write() = Arc::new(settings);
+        let new = Arc::new(settings);
+        let old = std::mem::replace(&mut *self.settings.write(), Arc::clone(&new));
+        self.logins.reload(&old, &new);
     }
 }
 

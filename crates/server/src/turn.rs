@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use barid_engine::turn::Turn;
 
+use crate::logins::LoginOwner;
 use crate::shared::Shared;
-use crate::verifier::LoginOwner;
 
 /// The parts of its IO thread that a connection uses during its turn.
 pub struct IoTurn<'a> {

@@ -22,7 +22,7 @@ use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use crate::access::{Permissions, may_publish};
 use crate::context::Context;
 use crate::ids::ConnectionId;
-use crate::names::{full_name, tenant_of};
+use crate::names::tenant_of;
 use crate::owner::Owner;
 use crate::session::{Link, Stint};
 use crate::turn::Turn;
@@ -41,6 +41,8 @@ pub struct Arrival<'a> {
     pub owner: Arc<dyn Owner>,
     /// The socket for writes by other threads; `None`: only the owner may write.
     pub wire: Option<Arc<dyn Wire>>,
+    /// The full name of the user who has logged in; `None`: any client may connect.
+    pub user: Option<&'a str>,
     /// The permissions of the user; `None`: everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
     /// The client identifier that the broker assigned before the login was verified, if any.
@@ -60,8 +62,8 @@ pub fn admit(
     len: usize,
 ) -> Result<Client, Refusal> {
     let context = &mut *turn.context;
-    let Arrival { id, peer, listener, owner, wire, permissions, assigned } = arrival;
-    let tenant = tenant_of(connect.username).ok_or(Refusal(
+    let Arrival { id, peer, listener, owner, wire, user, permissions, assigned } = arrival;
+    let tenant = tenant_of(user.or(connect.username)).ok_or(Refusal(
         ReasonCode::BadUserNameOrPassword,
         "the user name must be {tenant}/{client}, or have no slash",
     ))?;
@@ -119,7 +121,7 @@ pub fn admit(
         version: connect.version,
         clean_start: connect.clean_start,
         client_id,
-        user: permissions.is_some().then(|| full_name(connect.username.unwrap_or_default()).into()),
+        user: user.map(Into::into),
         properties: connack_properties(connect, &limits, &durability, &wanted, assigned.as_deref()),
     };
     let link = Link {

@@ -18,6 +18,7 @@ use mqtt_proto::{
 use tracing::debug;
 
 use super::End;
+use super::opening::revoke;
 use super::subscribe::Unfinished;
 use crate::access::Permissions;
 use crate::durability::Durability;
@@ -139,6 +140,25 @@ impl Client {
     }
 
     /// Handles the whole packets in `bytes`, after the rest of an unfinished packet, and sends the answers.
+    /// Returns the name of the client's tenant.
+    pub fn tenant_name(&self) -> &str {
+        &self.tenant.name
+    }
+
+    /// Returns the client identifier.
+    pub fn client_id(&self) -> &str {
+        &self.session.client_id
+    }
+
+    /// Replaces the permissions of the client, and removes the subscriptions that it is not allowed any more.
+    pub fn change_permissions(&mut self, turn: &mut Turn<'_>, permissions: Arc<Permissions>) {
+        let revoked = revoke(&self.tenant, &self.session, &permissions);
+        self.permissions = Some(permissions);
+        for filter in &revoked {
+            self.deny_subscribed(turn, filter);
+        }
+    }
+
     /// Returns the number of bytes handled.
     ///
     /// # Errors

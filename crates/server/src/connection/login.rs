@@ -3,21 +3,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_auth::{Credentials, Outcome, PASSWORD_MAX, Pending, Protocol, Scope, Standing};
 use barid_core::time::MonoTime;
+use barid_engine::access::Permissions;
 use barid_engine::mqtt::{Arrival, End, Refusal, admit, assigned_client_id, refuse, say_refusal};
 use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
+use tracing::{debug, warn};
 
 use super::mqtt::{Connection, Stage};
-use crate::auth::{PASSWORD_MAX, Verdict};
+use crate::logins::Change;
 use crate::strangers::Collected;
-use crate::turn::IoTurn;
-use crate::verifier::Login;
+use crate::turn::{IoTurn, Next};
 
 const WRONG_LOGIN: Refusal =
     Refusal(ReasonCode::BadUserNameOrPassword, "user name or password is wrong");
 
 /// Refusal of a client whose login is not verified, because most of the waiting logins come from its address.
 const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins are waiting");
+
+/// Refusal of a client whose back end cannot tell whether it may connect.
+const CANNOT_TELL: Refusal =
+    Refusal(ReasonCode::ServerUnavailable, "the login cannot be verified at present: try again");
+
+const NAME_WITHOUT_TENANT: Refusal =
+    Refusal(ReasonCode::BadUserNameOrPassword, "the user name must be {tenant}/{client}");
+
+const BANNED: Refusal = Refusal(ReasonCode::Banned, "banned");
+
+const BY_ADMINISTRATOR: End =
+    End::Refused(ReasonCode::AdministrativeAction, "an operator does not allow this client");
 
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
@@ -27,8 +41,8 @@ pub(super) struct Waiting {
     body: Box<[u8]>,
     /// The client identifier that was assigned to a client without one.
     assigned: Option<String>,
-    /// Keeps [`Login::waits`] alive, by which the verifier sees that the verdict still matters.
-    _waits: Arc<()>,
+    /// Keeps the login alive while the client waits for its outcome.
+    _pending: Pending,
     /// Counts `body`, the login, which has copies of parts of it, and the bytes that the client has sent
     /// after its CONNECT.
     collected: Collected,
@@ -63,14 +77,42 @@ impl Connection {
             }
         };
         let shared = turn.shared;
-        let users = shared.users();
-        if users.allow_anybody() {
-            return self.admit(turn, &connect, body.len(), Verdict::Allowed(None), None);
+        if shared.settings().strict_user_names
+            && !connect.username.is_some_and(|name| name.contains('/'))
+        {
+            return Err(self.refuse(turn, &connect, &NAME_WITHOUT_TENANT));
         }
         // The rules of the user may contain the client identifier, so it has to be known first.
         let assigned = match assigned_client_id(&connect, turn.turn.context.engine.random) {
             Ok(assigned) => assigned,
             Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
+        };
+        // One byte more than the maximum is kept, so that a password that is too long is denied.
+        let password = connect.password.map(|all| &all[..all.len().min(PASSWORD_MAX + 1)]);
+        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+        let credentials = Credentials {
+            user: connect.username.map(Credentials::full),
+            password: password.map(Into::into),
+            client_id: client_id.into(),
+            address: self.peer.ip(),
+            certificate: None,
+            protocol: Protocol::Mqtt,
+            is_known_tenant: false,
+        };
+        let user = credentials.user.as_deref();
+        if let Some(tenant) = credentials.tenant()
+            && shared.bans.check(user, tenant, client_id, credentials.address).is_some()
+        {
+            return Err(self.refuse(turn, &connect, &BANNED));
+        }
+        let (owner, id) = (Arc::clone(turn.owner), self.id);
+        let begun = shared
+            .logins
+            .authenticator
+            .begin(credentials, move |outcome| owner.authenticated(id, outcome));
+        let pending = match begun {
+            Ok(outcome) => return self.admit(turn, &connect, body.len(), outcome, assigned),
+            Err(pending) => pending,
         };
         let mut collected = Collected::new(&self.listener.strangers);
         if collected.set(2 * body.len()).is_err() {
@@ -80,48 +122,28 @@ impl Connection {
             );
             return Err(self.refuse(turn, &connect, &refusal));
         }
-        let waits = Arc::new(());
-        // One byte more than the maximum is kept, so that the verifier denies a password that is too long.
-        let password = connect.password.unwrap_or_default();
-        let password = &password[..password.len().min(PASSWORD_MAX + 1)];
-        let login = Login {
-            waits: Arc::downgrade(&waits),
-            users,
-            address: self.peer.ip(),
-            name: connect.username.unwrap_or_default().to_owned(),
-            password: password.to_vec(),
-            client_id: assigned.clone().unwrap_or_else(|| connect.client_id.to_owned()),
-            connection: self.id,
-            reply: {
-                let (owner, id) = (Arc::clone(turn.owner), self.id);
-                Box::new(move |verdict| owner.authenticated(id, verdict))
-            },
-        };
-        if !shared.verifier.submit(login) {
-            return Err(self.refuse(turn, &connect, &TOO_MANY_LOGINS));
-        }
         let timeout = shared.settings().limits.connect_timeout;
         let until = turn.turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)));
         self.stage = Stage::Authenticating(Box::new(Waiting {
             header,
             body: body.into(),
             assigned,
-            _waits: waits,
+            _pending: pending,
             collected,
             until,
         }));
         Ok(())
     }
 
-    /// Handles the verdict on a login.
+    /// Handles the outcome of a login.
     pub(super) fn accept(
         &mut self,
         turn: &mut IoTurn<'_>,
         waiting: &Waiting,
-        verdict: Verdict,
+        outcome: Outcome,
     ) -> Result<(), End> {
         let connect = Connect::decode(waiting.header, &waiting.body)?;
-        self.admit(turn, &connect, waiting.body.len(), verdict, waiting.assigned.clone())
+        self.admit(turn, &connect, waiting.body.len(), outcome, waiting.assigned.clone())
     }
 
     fn admit(
@@ -129,34 +151,121 @@ impl Connection {
         turn: &mut IoTurn<'_>,
         connect: &Connect<'_>,
         len: usize,
-        verdict: Verdict,
+        outcome: Outcome,
         assigned: Option<String>,
     ) -> Result<(), End> {
-        let permissions = match verdict {
-            Verdict::Allowed(permissions) => permissions,
-            Verdict::Denied => return Err(self.refuse(turn, connect, &WRONG_LOGIN)),
-            Verdict::Busy => return Err(self.refuse(turn, connect, &TOO_MANY_LOGINS)),
+        let (principal, version) = match outcome {
+            Outcome::Accepted(principal, version) => (Some(principal), Some(version)),
+            Outcome::Anybody => (None, None),
+            Outcome::Denied(reason) => {
+                debug!(peer = %self.peer, user = connect.username, "login denied by {reason}");
+                return Err(self.refuse(turn, connect, &WRONG_LOGIN));
+            }
+            Outcome::Unavailable(reason) => {
+                self.tell_unavailable(turn, &reason);
+                return Err(self.refuse(turn, connect, &CANNOT_TELL));
+            }
+            Outcome::Busy => return Err(self.refuse(turn, connect, &TOO_MANY_LOGINS)),
         };
+        let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+        let permissions = principal.as_ref().map(|principal| {
+            Arc::new(Permissions::new(Arc::clone(&principal.policy), &principal.user, client_id))
+        });
         let arrival = Arrival {
             id: self.id,
             peer: self.peer,
             listener: self.listener.name,
             owner: turn.owner.clone(),
             wire: self.transport.wire(),
+            user: principal.as_ref().map(|principal| &*principal.user),
             permissions,
             assigned,
         };
         match admit(&mut turn.turn, &mut self.transport, arrival, connect, len) {
             Ok(client) => {
                 self.stage = Stage::Active(Box::new(client));
-                Ok(())
             }
-            Err(refusal) => Err(self.refuse(turn, connect, &refusal)),
+            Err(refusal) => return Err(self.refuse(turn, connect, &refusal)),
+        }
+        let is_current = principal.as_ref().zip(version).is_none_or(|(principal, version)| {
+            turn.shared.logins.authenticator.is_current(&principal.user, version)
+        });
+        self.principal = principal;
+        if !is_current {
+            self.renew(turn, true);
+        }
+        Ok(())
+    }
+
+    /// Checks whether the client may stay after a change.
+    pub fn check(&mut self, turn: &mut IoTurn<'_>, change: &Change) -> Next {
+        let Stage::Active(client) = &self.stage else { return Next::Wait };
+        let (tenant, client_id) = (client.tenant_name(), client.client_id());
+        let user = self.principal.as_ref().map(|principal| &*principal.user);
+        match change {
+            Change::Bans => {
+                let ban = turn.shared.bans.check(user, tenant, client_id, self.peer.ip());
+                if ban.is_some() {
+                    return self.end(turn, &BY_ADMINISTRATOR);
+                }
+            }
+            Change::Users(scope) => match user {
+                Some(user) if scope.includes(user) => {
+                    self.renew(turn, matches!(scope, Scope::User(_)));
+                }
+                Some(_) => {}
+                None => {
+                    let concerned = scope.includes(&format!("{tenant}/"));
+                    if concerned && !turn.shared.logins.authenticator.allows_anybody(tenant) {
+                        return self.end(turn, &BY_ADMINISTRATOR);
+                    }
+                }
+            },
+        }
+        Next::Wait
+    }
+
+    /// Has the user looked up again.
+    fn renew(&self, turn: &IoTurn<'_>, must_log_in: bool) {
+        let Some(principal) = self.principal.clone() else { return };
+        let (owner, id) = (Arc::clone(turn.owner), self.id);
+        let authenticator = &turn.shared.logins.authenticator;
+        authenticator.renew(principal, must_log_in, move |standing| owner.renewed(id, standing));
+    }
+
+    /// Handles the answer to the question whether the client may stay.
+    pub fn on_renewed(&mut self, turn: &mut IoTurn<'_>, standing: Standing) -> Next {
+        let Stage::Active(client) = &mut self.stage else { return Next::Wait };
+        match standing {
+            Standing::Stays(principal) => {
+                let policy = Arc::clone(&principal.policy);
+                let permissions = Permissions::new(policy, &principal.user, client.client_id());
+                client.change_permissions(&mut turn.turn, Arc::new(permissions));
+                self.principal = Some(principal);
+                Next::Wait
+            }
+            Standing::Gone { reason, may_return } => {
+                debug!(peer = %self.peer, "client has to go: {reason}");
+                let end = if may_return {
+                    End::Refused(ReasonCode::NotAuthorized, reason)
+                } else {
+                    End::Refused(ReasonCode::AdministrativeAction, reason)
+                };
+                self.end(turn, &end)
+            }
+        }
+    }
+
+    /// Logs that a back end cannot tell, at most once in a few seconds.
+    fn tell_unavailable(&self, turn: &IoTurn<'_>, reason: &str) {
+        if let Some(logins) = turn.shared.logins.could_not_be_decided() {
+            warn!(peer = %self.peer, logins, "logins cannot be decided: {reason}");
         }
     }
 
     fn refuse(&mut self, turn: &IoTurn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
-        let is_configured = |tenant: &str| turn.shared.users().are_in(tenant);
+        let shared = turn.shared;
+        let is_configured = |tenant: &str| shared.logins.know_tenant(&shared.settings(), tenant);
         let (context, out) = (&turn.turn.context, &mut self.transport);
         refuse(context, out, self.peer, connect, refusal, is_configured)
     }

@@ -15,6 +15,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_auth::{Outcome, Principal};
 use barid_core::time::MonoTime;
 use barid_engine::denials::Denial;
 use barid_engine::denied_action::Action;
@@ -26,7 +27,6 @@ use mqtt_proto::{DecodeError, FixedHeader, PacketType, ReasonCode};
 use tracing::debug;
 
 use super::login::Waiting;
-use crate::auth::Verdict;
 use crate::strangers::Collected;
 use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
@@ -55,6 +55,8 @@ pub struct Connection {
     /// reports it only once.
     ends: bool,
     pub(super) stage: Stage,
+    /// The identity of the client; `None`: it has not logged in, or any client may connect.
+    pub(super) principal: Option<Arc<Principal>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,17 @@ impl Connection {
         } else {
             Stage::Connect { until, collected: None }
         };
-        Ok(Self { id, socket, transport, listener, peer, partial: Vec::new(), ends: false, stage })
+        Ok(Self {
+            id,
+            socket,
+            transport,
+            listener,
+            peer,
+            partial: Vec::new(),
+            ends: false,
+            stage,
+            principal: None,
+        })
     }
 
     /// Takes the connection apart, for a client that speaks another protocol.
@@ -150,11 +162,11 @@ impl Connection {
         self.read(turn, buffer).unwrap_or_else(|end| self.end(turn, &end))
     }
 
-    /// Handles the verdict on the login.
-    pub fn on_verdict(
+    /// Handles the outcome of the login.
+    pub fn on_outcome(
         &mut self,
         turn: &mut IoTurn<'_>,
-        verdict: Verdict,
+        outcome: Outcome,
         buffer: &mut [u8],
     ) -> Next {
         let Stage::Authenticating(_) = self.stage else { return Next::Wait };
@@ -165,7 +177,7 @@ impl Connection {
             unreachable!("it was just seen")
         };
         let result = self
-            .accept(turn, &waiting, verdict)
+            .accept(turn, &waiting, outcome)
             .and_then(|()| self.handle_partial(turn))
             .and_then(|()| self.read(turn, buffer));
         result.unwrap_or_else(|end| self.end(turn, &end))
@@ -400,7 +412,7 @@ impl Connection {
     }
 
     /// Ends the connection. The client is told why, if it can be.
-    fn end(&mut self, turn: &mut IoTurn<'_>, end: &End) -> Next {
+    pub(super) fn end(&mut self, turn: &mut IoTurn<'_>, end: &End) -> Next {
         match &mut self.stage {
             Stage::Active(client) => {
                 if !client.end(&mut turn.turn, &mut self.transport, end) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use barid_auth::{Outcome, Standing};
 use barid_engine::ids::ConnectionId;
 use barid_engine::owner::{Farewell, Owner};
 use mio::Waker;
@@ -10,9 +11,8 @@ use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
 use super::Peer;
-use crate::auth::Verdict;
+use crate::logins::{Change, LoginOwner};
 use crate::transport::Accepted;
-use crate::verifier::LoginOwner;
 
 /// A message to an IO thread.
 #[derive(Debug)]
@@ -32,8 +32,12 @@ pub enum Post {
         /// How the client is told the reason.
         farewell: Farewell,
     },
-    /// The verdict on the login of a connection.
-    Authenticated(ConnectionId, Verdict),
+    /// The outcome of the login of a connection.
+    Authenticated(ConnectionId, Outcome),
+    /// Whether the client of a connection may stay.
+    Renewed(ConnectionId, Standing),
+    /// Connected clients are to be checked after a change.
+    Check(Change),
     /// All clients are to be disconnected, and the thread is to end.
     Shutdown,
 }
@@ -94,7 +98,11 @@ impl Owner for Shared {
 }
 
 impl LoginOwner for Shared {
-    fn authenticated(&self, connection: ConnectionId, verdict: Verdict) {
-        self.post(Post::Authenticated(connection, verdict));
+    fn authenticated(&self, connection: ConnectionId, outcome: Outcome) {
+        self.post(Post::Authenticated(connection, outcome));
+    }
+
+    fn renewed(&self, connection: ConnectionId, standing: Standing) {
+        self.post(Post::Renewed(connection, standing));
     }
 }

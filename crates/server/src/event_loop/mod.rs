@@ -35,10 +35,10 @@ use mqtt_proto::ReasonCode;
 use slab::Slab;
 use tracing::{debug, warn};
 
+use crate::logins::LoginOwner;
 use crate::shared::Shared;
-use crate::transport::Accepted;
+use crate::transport::{Accepted, Protocol};
 use crate::turn::{IoTurn, Next, Readiness};
-use crate::verifier::LoginOwner;
 use crate::watchdog::Watchdog;
 use io_threads::Balance;
 use timers::Timers;
@@ -349,10 +349,19 @@ impl Running {
                     connection.on_close(turn, reason, farewell)
                 });
             }
-            Post::Authenticated(id, verdict) => {
+            Post::Authenticated(id, outcome) => {
                 self.give_turn_to(id, |connection, turn, buffer| {
-                    connection.on_verdict(turn, verdict, buffer)
+                    connection.on_outcome(turn, outcome, buffer)
                 });
+            }
+            Post::Renewed(id, standing) => {
+                self.give_turn_to(id, |connection, turn, _| connection.on_renewed(turn, standing));
+            }
+            Post::Check(change) => {
+                let ids: Vec<_> = self.slots.iter().map(|(_, slot)| slot.connection.id()).collect();
+                for id in ids {
+                    self.give_turn_to(id, |connection, turn, _| connection.check(turn, &change));
+                }
             }
             Post::Shutdown => {
                 self.until = Some(self.context.worker.now.after(FAREWELL));
@@ -365,6 +374,13 @@ impl Running {
     }
 
     fn accept(&mut self, accepted: Accepted) {
+        // MQTT clients are told that they are banned, when they send CONNECT.
+        if accepted.listener.protocol == Protocol::Amqp
+            && self.shared.bans.is_address_banned(accepted.peer.ip())
+        {
+            self.threads.get(self.me).connection_leaves();
+            return;
+        }
         let id = self.shared.next_connection_id();
         match Peer::new(accepted, id, self.opens_until(), &self.keys, &self.owner) {
             Ok(connection) => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use barid_auth::{Outcome, Standing};
 use barid_core::time::MonoTime;
 use barid_engine::amqp::Keys;
 use barid_engine::ids::ConnectionId;
@@ -9,11 +10,10 @@ use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
-use crate::auth::Verdict;
 use crate::connection::{AmqpConnection, Connection};
+use crate::logins::{Change, LoginOwner};
 use crate::transport::{Accepted, Protocol, Tcp};
 use crate::turn::{IoTurn, Next, Readiness};
-use crate::verifier::LoginOwner;
 
 /// One network connection.
 #[derive(Debug)]
@@ -103,15 +103,31 @@ impl Peer {
         }
     }
 
-    /// Handles the verdict on the login.
-    pub fn on_verdict(
+    /// Checks whether the client may stay after a change.
+    pub fn check(&mut self, turn: &mut IoTurn<'_>, change: &Change) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.check(turn, change),
+            Self::Amqp(_) => Next::Wait,
+        }
+    }
+
+    /// Handles the answer to the question whether the client may stay.
+    pub fn on_renewed(&mut self, turn: &mut IoTurn<'_>, standing: Standing) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.on_renewed(turn, standing),
+            Self::Amqp(_) => Next::Wait,
+        }
+    }
+
+    /// Handles the outcome of the login.
+    pub fn on_outcome(
         &mut self,
         turn: &mut IoTurn<'_>,
-        verdict: Verdict,
+        outcome: Outcome,
         buffer: &mut [u8],
     ) -> Next {
         match self {
-            Self::Mqtt(connection) => connection.on_verdict(turn, verdict, buffer),
+            Self::Mqtt(connection) => connection.on_outcome(turn, outcome, buffer),
             // AMQP clients have no such login: their keys are verified at once.
             Self::Amqp(_) => Next::Wait,
         }

@@ -64,6 +64,7 @@ fn arrive(
         listener: "simulated",
         owner: Arc::clone(posts) as _,
         wire: Some(wire),
+        user: None,
         permissions: None,
         assigned: None,
     };

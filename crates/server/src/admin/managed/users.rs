@@ -5,6 +5,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
+use barid_auth::PASSWORD_MAX;
 use barid_auth::stored::StoredUser;
 use barid_core::time::WallTime;
 use barid_engine::managed::{Done, ManagedKind};
@@ -21,7 +22,6 @@ use crate::admin::changing::{change, made, only_new};
 use crate::admin::page::{LIMIT_MAX, check_limit};
 use crate::admin::rfc3339::Rfc3339;
 use crate::admin::{Requester, Served};
-use crate::auth::PASSWORD_MAX;
 use barid_auth::password::{self, Cost};
 
 #[derive(Debug, Deserialize)]

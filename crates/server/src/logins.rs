@@ -1,0 +1,250 @@
+//! The authenticator with the back ends of this broker: which back ends and rules a tenant has, and who is
+//! told of changes.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use barid_auth::store::StoreUsers;
+use barid_auth::stored::StoredTenant;
+use barid_auth::{
+    Authenticator, Backend, Chain, Chains, ConfiguredUsers, Outcome, Passwords, Record, Scope,
+    Standing, Unavailable,
+};
+use barid_engine::access::TenantRules;
+use barid_engine::clock::Clock;
+use barid_engine::ids::ConnectionId;
+use barid_engine::managed::{Managed, ManagedKind};
+use barid_engine::names::{full_name, tenant_of};
+use barid_engine::owner::Owner;
+use barid_engine::random::Random;
+use parking_lot::{Mutex, RwLock};
+
+use crate::rate_limit::Seldom;
+use crate::settings::{Auth, Settings};
+
+/// The thread of a connection, as the authenticator sees it.
+pub trait LoginOwner: Owner {
+    /// Delivers the outcome of the login of a connection.
+    fn authenticated(&self, connection: ConnectionId, outcome: Outcome);
+
+    /// Tells whether the client of a connection may stay.
+    fn renewed(&self, connection: ConnectionId, standing: Standing);
+}
+
+/// A change after which connected clients are checked again.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Users have changed.
+    Users(Scope),
+    /// There is a new ban.
+    Bans,
+}
+
+type Follower = Box<dyn Fn(&Change) + Send + Sync>;
+
+/// The logins of a broker.
+pub struct Logins {
+    /// The service that decides.
+    pub authenticator: Authenticator,
+    managed: Arc<Managed>,
+    store: Arc<dyn Backend>,
+    followers: RwLock<Vec<Follower>>,
+    /// Whether the first user in the store has been seen, after which the chains of all tenants are others.
+    store_is_used: AtomicBool,
+    undecided: Mutex<Seldom>,
+}
+
+/// Where the chains of tenants come from.
+#[derive(Debug)]
+struct Source {
+    settings: Arc<Settings>,
+    managed: Arc<Managed>,
+    file: Option<Arc<dyn Backend>>,
+    store: Arc<dyn Backend>,
+}
+
+impl Logins {
+    /// Starts the authenticator.
+    ///
+    /// # Errors
+    /// Fails if the operating system has no more threads or file descriptors.
+    pub fn start(
+        settings: &Arc<Settings>,
+        managed: &Arc<Managed>,
+        clock: Clock,
+        random: Random,
+    ) -> io::Result<Arc<Self>> {
+        let authenticator = Authenticator::start(settings_of(&settings.auth), clock, random)?;
+        let users = StoreUsers::new(Arc::clone(managed));
+        let store = Arc::new(Passwords::new(users, authenticator.hashing()));
+        let logins = Arc::new(Self {
+            authenticator,
+            managed: Arc::clone(managed),
+            store,
+            followers: RwLock::default(),
+            store_is_used: AtomicBool::new(false),
+            undecided: Mutex::default(),
+        });
+        logins.configure(settings);
+        let following = Arc::downgrade(&logins);
+        managed.on_change(move |kind, name| {
+            if let Some(logins) = following.upgrade() {
+                logins.managed_changed(kind, name);
+            }
+        });
+        Ok(logins)
+    }
+
+    /// Applies the users, chains and rules of a configuration. Connected clients are not checked again.
+    fn configure(&self, settings: &Arc<Settings>) {
+        let users = settings.users.iter().map(|user| {
+            let password = user.password.clone();
+            (user.name.clone(), Record { password, rights: user.rights(), disabled: false })
+        });
+        let users = ConfiguredUsers::new(users);
+        let file = (!users.are_none()).then(|| {
+            let users = Passwords::new(users, self.authenticator.hashing());
+            Arc::new(users) as Arc<dyn Backend>
+        });
+        self.authenticator.set_chains(Arc::new(Source {
+            settings: Arc::clone(settings),
+            managed: Arc::clone(&self.managed),
+            file,
+            store: Arc::clone(&self.store),
+        }));
+    }
+
+    /// Applies a new configuration, and has connected clients checked again.
+    pub fn reload(&self, old: &Settings, new: &Arc<Settings>) {
+        self.configure(new);
+        for scope in changed_scopes(old, new) {
+            self.changed(&scope);
+        }
+    }
+
+    /// Returns whether users of this tenant may exist.
+    pub fn know_tenant(&self, settings: &Settings, tenant: &str) -> bool {
+        settings.tenants.contains_key(tenant)
+            || settings.users.iter().any(|user| tenant_of(Some(&user.name)) == Some(tenant))
+            || self.managed.get(ManagedKind::Tenant, tenant).is_some()
+            || !self
+                .managed
+                .list(ManagedKind::User, &format!("{tenant}/"), None, 1)
+                .objects
+                .is_empty()
+    }
+
+    /// Counts a login that could not be decided. Returns the number of these since the last log line, if
+    /// another line is due.
+    pub fn could_not_be_decided(&self) -> Option<u64> {
+        self.undecided.lock().happened(Instant::now())
+    }
+
+    /// Has `follower` told of all changes from now on. It must return at once.
+    pub fn follow(&self, follower: impl Fn(&Change) + Send + Sync + 'static) {
+        self.followers.write().push(Box::new(follower));
+    }
+
+    /// Notes that users have changed, and has connected clients checked again.
+    pub fn changed(&self, scope: &Scope) {
+        self.authenticator.changed(scope);
+        self.tell(&Change::Users(scope.clone()));
+    }
+
+    fn managed_changed(&self, kind: ManagedKind, name: &str) {
+        match kind {
+            ManagedKind::User if !self.store_is_used.swap(true, Ordering::SeqCst) => {
+                self.changed(&Scope::Everybody);
+            }
+            ManagedKind::User => self.changed(&Scope::User(name.into())),
+            ManagedKind::Tenant => self.changed(&Scope::Tenant(name.into())),
+            ManagedKind::Ban => self.tell(&Change::Bans),
+            ManagedKind::Token => {}
+        }
+    }
+
+    fn tell(&self, change: &Change) {
+        for follower in &*self.followers.read() {
+            follower(change);
+        }
+    }
+}
+
+impl std::fmt::Debug for Logins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Logins").finish_non_exhaustive()
+    }
+}
+
+impl Chains for Source {
+    fn of(&self, tenant: &str) -> Result<Chain, Unavailable> {
+        let stored = StoredTenant::of(&self.managed, tenant)?;
+        let configured = self.settings.tenants.get(tenant);
+        let names = stored.as_ref().and_then(|stored| stored.auth.as_ref());
+        let names = names.or_else(|| configured.and_then(|tenant| tenant.auth.as_ref()));
+        let names = names.or(self.settings.auth.chain.as_ref());
+        let rules = match &stored {
+            Some(stored) if !stored.rules.is_empty() => &stored.rules[..],
+            _ => configured.map_or(&[][..], |tenant| &tenant.rules),
+        };
+        let backends = match names {
+            Some(names) => {
+                names.iter().map(|name| self.backend(name)).collect::<Result<Vec<_>, _>>()?
+            }
+            None if self.file.is_none() && !self.managed.is_used(ManagedKind::User) => Vec::new(),
+            None => self.file.iter().chain([&self.store]).cloned().collect(),
+        };
+        Ok(Chain { backends: backends.into(), rules: Arc::new(TenantRules::new(rules)) })
+    }
+}
+
+impl Source {
+    fn backend(&self, name: &str) -> Result<Arc<dyn Backend>, Unavailable> {
+        let found = match name {
+            ConfiguredUsers::NAME => self.file.clone(),
+            barid_auth::store::NAME => Some(Arc::clone(&self.store)),
+            _ => None,
+        };
+        found.ok_or_else(|| Unavailable(format!("there is no back end `{name}`")))
+    }
+}
+
+/// The users that a new configuration changes.
+fn changed_scopes(old: &Settings, new: &Settings) -> Vec<Scope> {
+    if old.auth != new.auth || old.users.is_empty() != new.users.is_empty() {
+        return vec![Scope::Everybody];
+    }
+    let mut scopes = Vec::new();
+    for name in old.tenants.keys().chain(new.tenants.keys()) {
+        let of = |settings: &Settings| {
+            settings.tenants.get(name).map(|tenant| (tenant.auth.clone(), tenant.rules.clone()))
+        };
+        if of(old) != of(new) {
+            scopes.push(Scope::Tenant((**name).into()));
+        }
+    }
+    let by_name = |settings: &Settings| {
+        let users = settings.users.iter().map(|user| (full_name(&user.name), user.clone()));
+        users.collect::<hashbrown::HashMap<_, _>>()
+    };
+    let (before, after) = (by_name(old), by_name(new));
+    for name in before.keys().chain(after.keys()) {
+        if before.get(name) != after.get(name) {
+            scopes.push(Scope::User((**name).into()));
+        }
+    }
+    scopes
+}
+
+fn settings_of(auth: &Auth) -> barid_auth::Settings {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    barid_auth::Settings {
+        hash_threads: if auth.hash_threads == 0 { cores } else { auth.hash_threads },
+        remembered: auth.remembered,
+        fresh: seconds(auth.fresh),
+        grace: seconds(auth.grace),
+    }
+}
