@@ -24,8 +24,7 @@ With --cost device and without --stdin, a random secret of 144 bits is made. It 
 standard error, and is stored nowhere: write it to the device.
 
 --scram writes a verifier for SCRAM-SHA-256 in place of an argon2id hash, with 600,000 iterations
-(--cost person) or 4,096 (--cost device), which are calculated by the client at each login. Clients that
-cannot do SCRAM log in with the same password; then the broker calculates them.
+(--cost person) or 4,096 (--cost device). Clients log in with the password, as with the other hashes.
 
 Examples:
   barid passwd acme/ada >> barid.toml

@@ -145,7 +145,7 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
         text += &format!(", read in {:.1} s", start.as_secs_f64());
     }
     text.push('\n');
-    if settings.users.is_empty() {
+    if broker.allows_anybody() {
         text += &format!("  {:<6} none: anybody may connect, with any password\n", "users");
     }
     if let Some((_, address)) = broker.listeners().iter().find(|(name, _)| *name == "amqp")

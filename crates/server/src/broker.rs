@@ -240,6 +240,11 @@ impl Broker {
         admin::converse(&self.shared, &self.lanes, sent)
     }
 
+    /// Whether any client may connect to the tenant `default`, with any password.
+    pub fn allows_anybody(&self) -> bool {
+        self.shared.logins.authenticator.allows_anybody(DEFAULT_TENANT)
+    }
+
     /// Returns the name and the address of each listener: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`,
     /// `admin`.
     pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {

@@ -1,6 +1,7 @@
 //! Settings from flags, environment and file. A flag overrides the environment, which overrides the
 //! file, which overrides the default.
 
+mod auth;
 mod bindings;
 mod document;
 mod durability;

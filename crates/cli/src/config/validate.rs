@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use barid_server::settings::{Listener, Settings};
 
 use super::problem::{Objection, Place};
-use super::{bindings, durability, entities, files, hints, keys, limits, users};
+use super::{auth, bindings, durability, entities, files, hints, keys, limits, users};
 
 /// Maximum number of threads. More than any machine can use is a typing error.
 const MAX_WORKERS: usize = 1_024;
@@ -39,6 +39,7 @@ pub fn validate(settings: &Settings) -> Vec<Objection> {
     limits::check(settings, &mut found);
     durability::check(settings, &mut found);
     users::check(settings, &mut found);
+    auth::check(settings, &mut found);
     keys::check(settings, &mut found);
     entities::check(settings, &mut found);
     bindings::check(settings, &mut found);
@@ -181,8 +182,10 @@ fn exposure(settings: &Settings, found: &mut Objections) {
             (!settings.keys.is_empty(), "[[keys]]", hint)
         } else {
             let hint = "name at least one user (`barid passwd NAME` prints the block to paste), \
+                        or write [auth] chain = [\"store\"] for users of `barid user`, \
                         or listen on 127.0.0.1";
-            (!settings.users.is_empty(), "[[users]]", hint)
+            let has_chain = settings.auth.chain.as_ref().is_some_and(|chain| !chain.is_empty());
+            (!settings.users.is_empty() || has_chain, "[[users]]", hint)
         };
         if !is_guarded && is_exposed(address) && told.insert(address) {
             let message = format!(
