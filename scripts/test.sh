@@ -5,7 +5,7 @@
 #   scripts/test.sh lint unit        only these steps, in this order
 #
 # Steps: setup lint unit blackbox fuzz. A step installs only what it needs; what is there already is not installed again.
-# Environment: FUZZ_SECONDS (20) for each fuzz target, PYTEST_WORKERS (3).
+# Environment: FUZZ_SECONDS (20) for each fuzz target, PYTEST_WORKERS (4).
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -58,7 +58,7 @@ step_unit() {
 step_blackbox() {
     step_setup
     cargo build --release --quiet --locked
-    "$VENV/bin/pytest" tests -q -n "${PYTEST_WORKERS:-3}" --dist worksteal
+    "$VENV/bin/pytest" tests -q -n "${PYTEST_WORKERS:-4}" --dist worksteal
 }
 
 step_fuzz() {

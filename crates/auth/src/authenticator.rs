@@ -184,6 +184,11 @@ impl Authenticator {
     /// Replaces the source of chains. [`changed`](Self::changed) must follow for the users that this concerns.
     pub fn set_chains(&self, chains: Arc<dyn Chains>) {
         *self.shared.source.write() = Some(chains);
+        // Chains that are being computed from the previous source must not be kept.
+        for version in &self.shared.versions {
+            version.fetch_add(1, Ordering::SeqCst);
+        }
+        self.shared.chains.invalidate_all();
     }
 
     /// Whether any client may connect to a tenant.
