@@ -7,9 +7,12 @@
 pub mod backend;
 pub mod credentials;
 pub mod directory;
+pub mod mysql;
 pub mod principal;
+pub mod redis;
+mod remote;
 
 pub use backend::{Accepted, Answer, Backend};
 pub use credentials::Credentials;
-pub use directory::{Directory, Record, Unavailable};
+pub use directory::{Changed, Directory, Record, Unavailable};
 pub use principal::{Outcome, Principal};
