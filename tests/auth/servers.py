@@ -16,15 +16,20 @@ import time
 from pathlib import Path
 
 from broker import free_port, until
+from certificates import Certificates
 
 # Daemons are in /usr/sbin, which is not in the path of every user.
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 class Server:
-    """A server process. Subclasses say how it is prepared, started and asked whether it answers."""
+    """A server process. Subclasses say how it is prepared, started and asked whether it answers.
 
-    def __init__(self):
+    With `certificates`, a server accepts TLS, and its URL asks for it.
+    """
+
+    def __init__(self, certificates: Certificates | None = None):
+        self.certificates = certificates
         self._directory = tempfile.TemporaryDirectory(prefix=f"barid-{type(self).__name__.lower()}-")
         self.directory = Path(self._directory.name)
         self._process: subprocess.Popen | None = None
@@ -114,10 +119,13 @@ class MariaDb(Server):
         return self.directory / "data"
 
     def command(self) -> list:
-        return ["mariadbd", "--no-defaults", f"--user={getpass.getuser()}", f"--datadir={self.data}", f"--port={self.port}",
+        command = ["mariadbd", "--no-defaults", f"--user={getpass.getuser()}", f"--datadir={self.data}", f"--port={self.port}",
                 "--bind-address=127.0.0.1", f"--socket={self.directory}/s", f"--pid-file={self.directory}/pid",
                 f"--init-file={self.directory}/init.sql", "--skip-name-resolve", "--skip-log-bin", "--innodb-buffer-pool-size=32M",
                 "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2", "--character-set-server=latin1"]
+        if self.certificates:
+            command += [f"--ssl-cert={self.certificates.certificate('server')}", f"--ssl-key={self.certificates.key('server')}"]
+        return command
 
     def answers(self) -> bool:
         try:
@@ -147,9 +155,16 @@ def quoted(text: str) -> str:
 class Redis(Server):
     """redis-server, without a password and without files."""
 
+    def prepare(self) -> None:
+        self.tls_port = free_port() if self.certificates else 0
+
     def command(self) -> list:
-        return ["redis-server", "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                "--dir", self.directory]
+        command = ["redis-server", "--port", self.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+                   "--dir", self.directory]
+        if self.certificates:
+            command += ["--tls-port", self.tls_port, "--tls-cert-file", self.certificates.certificate("server"), "--tls-key-file",
+                        self.certificates.key("server"), "--tls-auth-clients", "no"]
+        return command
 
     def answers(self) -> bool:
         try:
@@ -167,7 +182,7 @@ class Redis(Server):
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"rediss://127.0.0.1:{self.tls_port}/0" if self.certificates else f"redis://127.0.0.1:{self.port}/0"
 
 
 def _reply(stream):
