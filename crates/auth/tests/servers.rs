@@ -7,6 +7,8 @@
 //!
 //! `cargo test -p barid-auth --test servers -- --ignored --test-threads 1`
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::env;
 use std::io::Write as _;
 use std::path::PathBuf;

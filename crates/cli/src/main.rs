@@ -4,6 +4,7 @@
 #![warn(clippy::print_stdout)]
 
 mod admin;
+mod auth;
 mod backup;
 mod bench;
 mod binding;
@@ -70,6 +71,8 @@ enum Command {
     CheckConfig(check_config::Args),
     /// Hash a password for the configuration file
     Passwd(passwd::Args),
+    /// Prepare the databases of users
+    Auth(auth::Args),
     /// Publish messages, in the manner of mosquitto_pub
     Pub(Box<publish::Args>),
     /// Subscribe to topics and print messages, in the manner of mosquitto_sub
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
+        Command::Auth(args) => auth::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::State(args) => state::run(&args),

@@ -77,7 +77,8 @@ fn check_rules(place: &Place, user: &User, found: &mut Objections) {
     }
     for (i, rule) in user.rules.iter().enumerate() {
         if let Err(message) = rule.check(&user.name) {
-            let hint = "an example: { allow = [\"publish\", \"subscribe\"], topics = [\"devices/%c/#\"] }";
+            let hint =
+                "an example: { allow = [\"publish\", \"subscribe\"], topics = [\"devices/%c/#\"] }";
             found.add(place.key("rules").index(i), message, hint);
         }
     }
