@@ -21,7 +21,7 @@ use crate::directory::{Changed, Directory, Record, Unavailable};
 use crate::remote::breaker::Breaker;
 use pool::{Health, Pool, Query};
 
-/// A password hash that no password has, with the default cost: stands in until a hash was read.
+/// A password hash whose password nobody knows, with the default cost: stands in until a hash was read.
 const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$poSWlI8YMS47EfoS5qz5LA$3Edds2lwdfS87YqAAkIk2TzKLcfMk6QyeYfugsLHVA4";
 
 /// Maximum length of a reason in the log, in characters.
@@ -85,8 +85,8 @@ impl Mysql {
             return Err(self.unavailable(reason));
         }
         let Some(row) = rows.pop() else { return Ok(None) };
-        let found = record::read(row, user).map_err(|reason| self.unavailable(&reason))?;
-        if let Some(record) = found.as_ref().filter(|record| !record.password.is_empty()) {
+        let found = record::read(row, user, DECOY).map_err(|reason| self.unavailable(&reason))?;
+        if let Some(record) = found.as_ref().filter(|record| record.password != DECOY) {
             *self.decoy.lock() = Some(record.password.as_str().into());
         }
         Ok(found)

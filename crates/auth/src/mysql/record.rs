@@ -15,11 +15,12 @@ const RIGHTS_MAX: usize = 64 * 1024;
 const RIGHTS_KEYS: [&str; 4] = ["rules", "publish", "subscribe", "state"];
 
 /// Reads the row that a query has returned for a user. `None`: the row is that of another user, whose name the
-/// database takes for the same, such as one with other letters in upper case.
+/// database takes for the same, such as one with other letters in upper case. `decoy`: the hash of a user without
+/// one, who cannot log in, so that the time of a login does not tell this.
 ///
 /// # Errors
 /// A sentence about what is wrong with the row. A user whose row is wrong is not let in.
-pub(super) fn read(mut row: Row, user: &str) -> Result<Option<Record>, String> {
+pub(super) fn read(mut row: Row, user: &str, decoy: &str) -> Result<Option<Record>, String> {
     let missing = |column| format!("the query returns no column `{column}`");
     match row.take("name").ok_or_else(|| missing("name"))? {
         Value::Bytes(name) if name == user.as_bytes() => {}
@@ -40,7 +41,8 @@ pub(super) fn read(mut row: Row, user: &str) -> Result<Option<Record>, String> {
     let rights =
         row.take("rights").map_or(Ok(Rights::default()), |value| read_rights(value, user))?;
     let disabled = !enabled || hash.is_none();
-    Ok(Some(Record { password: hash.unwrap_or_default(), rights, disabled, fast: None }))
+    let password = hash.unwrap_or_else(|| decoy.into());
+    Ok(Some(Record { password, rights, disabled, fast: None }))
 }
 
 fn read_enabled(value: &Value) -> Result<bool, String> {
@@ -85,7 +87,7 @@ mod tests {
     fn record(columns: &[(&str, Value)]) -> Result<Option<Record>, String> {
         let name = ("Name", text("acme/ada"));
         let hash = ("password_hash", text("$argon2id$x"));
-        read(Row::new(&[&[name, hash], columns].concat()), "acme/ada")
+        read(Row::new(&[&[name, hash], columns].concat()), "acme/ada", "$decoy")
     }
 
     #[test]
@@ -101,14 +103,14 @@ mod tests {
             assert!(record(&[("enabled", disabled)]).unwrap().unwrap().disabled);
         }
         let without = Row::new(&[("name", text("acme/ada")), ("password_hash", Value::Null)]);
-        assert!(read(without, "acme/ada").unwrap().unwrap().disabled);
+        assert!(read(without, "acme/ada", "$decoy").unwrap().unwrap().disabled);
     }
 
     #[test]
     fn only_the_same_bytes_are_the_same_name() {
         for other in ["acme/Ada", "acme/ada ", "acme/àda", "acme", ""] {
             let row = Row::new(&[("name", text(other)), ("password_hash", text("x"))]);
-            assert_eq!(read(row, "acme/ada"), Ok(None), "{other}");
+            assert_eq!(read(row, "acme/ada", "$decoy"), Ok(None), "{other}");
         }
     }
 
@@ -141,7 +143,7 @@ mod tests {
                 "not UTF-8",
             ),
         ] {
-            let error = read(Row::new(&columns), "acme/ada").unwrap_err();
+            let error = read(Row::new(&columns), "acme/ada", "$decoy").unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -209,9 +209,7 @@ impl<D: Directory> Cached<D> {
         let replaces = match entry {
             Ok(entry) if self.fresh.trusts(user, entry.created) => {
                 count(&self.counts.hits);
-                if let Some(record) =
-                    entry.record.as_ref().filter(|record| !record.password.is_empty())
-                {
+                if let Some(record) = &entry.record {
                     *self.decoy.lock() = Some(record.password.as_str().into());
                 }
                 return Ok(entry.record.map(|record| Record { fast, ..record }));
