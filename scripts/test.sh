@@ -27,6 +27,8 @@ step_setup() {
     packages_for cc build-essential
     packages_for mosquitto_pub mosquitto-clients
     PATH=$PATH:/usr/sbin packages_for mosquitto mosquitto
+    PATH=$PATH:/usr/sbin packages_for mariadbd mariadb-server
+    packages_for redis-server redis-server
     packages_for npm nodejs npm
     packages_for curl curl
     # Microsoft's SDK links OpenSSL.
@@ -124,7 +126,7 @@ apt_install_missing() {
     fi
     echo "installing ${missing_packages[*]}"
     require apt-get "Debian's apt-get, or by hand: ${missing_packages[*]}"
-    # RUNLEVEL=1: invoke-rc.d starts no service that a package may bring.
+    # RUNLEVEL=1: invoke-rc.d starts no service that a package may bring. The tests start servers of their own.
     "${sudo[@]}" apt-get -qq update
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get -qq install --yes --no-install-recommends "${missing_packages[@]}" >/dev/null

@@ -25,6 +25,19 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// Returns a password hash that is verified for names that the directory does not have, so that the time
     /// of the answer does not tell which users exist. `None`: the directory has no users.
     fn decoy(&self, user: &str) -> Option<String>;
+
+    /// Returns the fast hash of a password, under a key that only the brokers have, for comparison with
+    /// [`Record::fast`], and for [`remember`](Self::remember). It is different for each user and each stored
+    /// password hash. `proof`: the digest of the stored hash, as in [`Principal`](crate::Principal). `None`:
+    /// the directory keeps no fast hashes.
+    fn fast_hash(&self, _user: &str, _proof: u64, _password: &[u8]) -> Option<[u8; 32]> {
+        None
+    }
+
+    /// Keeps the fast hash of a password that was verified against the stored hash, so that
+    /// [`find`](Self::find) returns it from now on, to this broker and to others. Does not block; the fast
+    /// hash may be lost.
+    fn remember(&self, _user: &str, _fast: [u8; 32]) {}
 }
 
 impl<D: Directory + ?Sized> Directory for Arc<D> {
@@ -39,6 +52,14 @@ impl<D: Directory + ?Sized> Directory for Arc<D> {
     fn decoy(&self, user: &str) -> Option<String> {
         (**self).decoy(user)
     }
+
+    fn fast_hash(&self, user: &str, proof: u64, password: &[u8]) -> Option<[u8; 32]> {
+        (**self).fast_hash(user, proof, password)
+    }
+
+    fn remember(&self, user: &str, fast: [u8; 32]) {
+        (**self).remember(user, fast);
+    }
 }
 
 /// What a directory stores about a user.
@@ -52,20 +73,54 @@ pub struct Record {
     /// Whether the user may not log in.
     #[serde(default)]
     pub disabled: bool,
+    /// The [fast hash](Directory::fast_hash) of the password, if a broker has verified it before.
+    #[serde(skip)]
+    pub fast: Option<[u8; 32]>,
 }
 
-/// Shows no password hash.
+/// Shows no hash: hashes can be guessed at, and belong into no log.
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rights, disabled, .. } = self;
         f.debug_struct("Record")
-            .field("rights", rights)
-            .field("disabled", disabled)
+            .field("rights", &self.rights)
+            .field("disabled", &self.disabled)
             .finish_non_exhaustive()
     }
+}
+
+/// The users that may have changed in a directory: other rights, another password, disabled or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed<'a> {
+    /// One user, by its full name. There may be no such user.
+    User(&'a str),
+    /// All users of a tenant.
+    Tenant(&'a str),
+    /// All users of the directory: changes may have been missed.
+    Everybody,
 }
 
 /// Reason for which a back end cannot tell. The text names the back end and what to do, and has no secrets.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_hash_is_shown_or_written_where_it_does_not_belong() {
+        let record = Record {
+            password: "$argon2id$hidden".into(),
+            rights: Rights::default(),
+            disabled: false,
+            fast: Some([b'f'; 32]),
+        };
+        let shown = format!("{record:?}");
+        assert!(!shown.contains("hidden") && !shown.contains("102"), "{shown}");
+        let json = serde_json::to_string(&record).unwrap();
+        assert_eq!(json, r#"{"password":"$argon2id$hidden","disabled":false}"#);
+        let read: Record = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, Record { fast: None, ..record });
+    }
+}

@@ -95,7 +95,12 @@ impl StoredUser {
     /// Returns what a directory tells about the user.
     pub fn into_record(self) -> Record {
         let Self { password, rules, publish, subscribe, state, disabled, .. } = self;
-        Record { password, rights: Rights { rules, publish, subscribe, state }, disabled }
+        Record {
+            password,
+            rights: Rights { rules, publish, subscribe, state },
+            disabled,
+            fast: None,
+        }
     }
 
     /// Checks the name of the user, the rights and the note. The password hash is left to the caller.

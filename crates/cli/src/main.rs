@@ -4,6 +4,7 @@
 #![warn(clippy::print_stdout)]
 
 mod admin;
+mod auth;
 mod backup;
 mod ban;
 mod bench;
@@ -77,6 +78,8 @@ enum Command {
     Passwd(passwd::Args),
     /// Write a configuration from the files of another broker
     Migrate(migrate::Args),
+    /// Prepare the databases of users
+    Auth(auth::Args),
     /// Publish messages, in the manner of mosquitto_pub
     Pub(Box<publish::Args>),
     /// Subscribe to topics and print messages, in the manner of mosquitto_sub
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Passwd(args) => passwd::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Auth(args) => auth::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::State(args) => state::run(&args),

@@ -101,7 +101,10 @@ impl Logins {
     fn configure(&self, settings: &Arc<Settings>) {
         let users = settings.users.iter().map(|user| {
             let password = user.password.clone();
-            (user.name.clone(), Record { password, rights: user.rights(), disabled: false })
+            (
+                user.name.clone(),
+                Record { password, rights: user.rights(), disabled: false, fast: None },
+            )
         });
         let users = ConfiguredUsers::new(users);
         let file = (!users.are_none()).then(|| {

@@ -1,0 +1,124 @@
+//! Users in MySQL or MariaDB.
+
+mod changes;
+mod pool;
+mod protocol;
+mod record;
+pub mod schema;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+pub use settings::{ChangesSettings, MysqlSettings, Parameter};
+
+use crate::directory::Answering;
+use crate::directory::{Changed, Directory, Record, Unavailable};
+use crate::remote::breaker::Breaker;
+use pool::{Health, Pool, Query};
+
+/// A password hash whose password nobody knows, with the default cost: stands in until a hash was read.
+const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$poSWlI8YMS47EfoS5qz5LA$3Edds2lwdfS87YqAAkIk2TzKLcfMk6QyeYfugsLHVA4";
+
+/// Maximum length of a reason in the log, in characters.
+const REASON_MAX: usize = 400;
+
+/// A directory of users in MySQL or MariaDB.
+///
+/// Connections are opened when they are needed, so a broker starts without its database. While the database
+/// does not answer, one login in a second finds out whether it answers again; the others are told at once.
+#[derive(Debug)]
+pub struct Mysql {
+    settings: MysqlSettings,
+    query: Arc<str>,
+    pool: Arc<Pool>,
+    /// The connection of the search for changes, which does not wait for those of logins.
+    watching: Arc<Pool>,
+    health: Arc<Health>,
+    /// The last password hash that was read.
+    decoy: Mutex<Option<Box<str>>>,
+}
+
+impl Mysql {
+    /// Creates the directory with the name that it has in the configuration. No connection is opened.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with the settings, without any part of the URL.
+    pub fn new(name: &str, settings: MysqlSettings) -> Result<Self, String> {
+        settings.check()?;
+        let health = Arc::new(Health { name: name.into(), breaker: Breaker::default() });
+        let pool = |size| {
+            let target = settings.target()?;
+            Ok::<_, String>(Arc::new(Pool::new(target, size, settings.timeout(), &health)))
+        };
+        Ok(Self {
+            query: settings.query.as_str().into(),
+            pool: pool(settings.pool)?,
+            watching: pool(1)?,
+            settings,
+            health,
+            decoy: Mutex::default(),
+        })
+    }
+
+    /// Looks for users that have changed, forever, and calls `on_change` for them. Ends at once if the settings
+    /// do not ask for it.
+    pub async fn watch(&self, on_change: impl Fn(Changed<'_>)) {
+        if let Some(settings) = &self.settings.changes {
+            changes::watch(self, settings, on_change).await;
+        }
+    }
+
+    async fn look_up(&self, user: &str) -> Result<Option<Record>, Unavailable> {
+        self.health.breaker.check(Instant::now()).map_err(|reason| self.unavailable(&reason))?;
+        let query =
+            Query { sql: Arc::clone(&self.query), parameters: self.bound(user), rows_max: 1 };
+        let answer = self.pool.query(query).await;
+        let (mut rows, are_all) = answer.map_err(|error| self.unavailable(&error.to_string()))?;
+        if !are_all {
+            let reason = "the query returns more than one row for a user: it needs a key that is unique, \
+                and is compared byte by byte";
+            return Err(self.unavailable(reason));
+        }
+        let Some(row) = rows.pop() else { return Ok(None) };
+        let found = record::read(row, user, DECOY).map_err(|reason| self.unavailable(&reason))?;
+        if let Some(record) = found.as_ref().filter(|record| record.password != DECOY) {
+            *self.decoy.lock() = Some(record.password.as_str().into());
+        }
+        Ok(found)
+    }
+
+    fn bound(&self, user: &str) -> Vec<Box<str>> {
+        let (tenant, client) = user.split_once('/').unwrap_or(("", user));
+        let part = |parameter: &Parameter| match parameter {
+            Parameter::User => user.into(),
+            Parameter::Tenant => tenant.into(),
+            Parameter::Client => client.into(),
+        };
+        self.settings.parameters.iter().map(part).collect()
+    }
+
+    fn unavailable(&self, reason: &str) -> Unavailable {
+        let reason: String = reason.chars().take(REASON_MAX).collect();
+        Unavailable(format!("mysql back end `{}`: {reason}", self.health.name))
+    }
+}
+
+impl Directory for Mysql {
+    fn name(&self) -> &str {
+        &self.health.name
+    }
+
+    fn find<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
+        Box::pin(self.look_up(user))
+    }
+
+    fn decoy(&self, _user: &str) -> Option<String> {
+        let last = self.decoy.lock();
+        Some(last.as_deref().unwrap_or(DECOY).into())
+    }
+}
