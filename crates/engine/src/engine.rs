@@ -110,10 +110,16 @@ impl Engine {
     /// Applies new settings, also to existing tenants.
     pub fn apply(&self, settings: EngineSettings) {
         self.sys_interval.store(settings.sys_interval, Ordering::Relaxed);
-        self.tenants.set(settings.max_tenants, settings.settings_of);
+        let changed =
+            self.tenants.set(self.clock.now(), settings.max_tenants, settings.settings_of);
         // Under the new limits, queues that were full may have room.
         for tenant in self.tenants.all() {
             tenant.sessions.for_each(|session| session.look_for_room());
+        }
+        // Under the new quotas, connections that wait may go on, and others have to wait.
+        for tenant in changed {
+            tenant.sessions.for_each(|session| session.wake_owner());
+            tenant.amqp_clients.wake_all();
         }
     }
 }

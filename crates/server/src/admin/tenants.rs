@@ -1,7 +1,6 @@
 //! `/v1/tenants`: the tenants of the broker.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
@@ -29,7 +28,7 @@ pub async fn list(State(served): State<Served>) -> Answer<All> {
     let summary = |tenant: &Arc<Tenant>| Summary {
         name: tenant.name.clone(),
         sessions: tenant.sessions.len(),
-        connections: tenant.connections.load(Ordering::Relaxed),
+        connections: tenant.connections(),
         retained_messages: tenant.retained_by_clients(),
     };
     Ok(Json(All { tenants: served.shared.engine.tenants.all().iter().map(summary).collect() }))

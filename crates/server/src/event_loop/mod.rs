@@ -41,7 +41,7 @@ use crate::turn::{IoTurn, Next, Readiness};
 use crate::verifier::LoginOwner;
 use crate::watchdog::Watchdog;
 use io_threads::Balance;
-use timers::Timers;
+use timers::{NEVER, Timers};
 
 /// Size of the read buffer, in bytes. A larger one gains nothing, a smaller one costs system calls
 /// (docs/performance.md).
@@ -164,8 +164,11 @@ struct Running {
 
 struct Slot {
     connection: Peer,
-    /// Earliest time at which a timer fires for the connection.
+    /// Time at which a timer fires for the connection.
     armed: MonoTime,
+    /// Whether the kernel reports that there is something to read. It does not while a quota holds the
+    /// connection back, so that what arrives meanwhile costs nothing.
+    is_read: bool,
     /// The window of [`Balance`] in which the connection last had a turn.
     active: u32,
     /// Whether the connection is in `again`.
@@ -173,8 +176,6 @@ struct Slot {
     /// What the kernel has reported, if the connection is in `later`.
     later: Option<Readiness>,
 }
-
-const NEVER: MonoTime = MonoTime::from_millis(u64::MAX);
 
 impl Running {
     fn run(mut self) {
@@ -233,7 +234,9 @@ impl Running {
             while let Some(id) = self.timers.pop_due(self.context.worker.now) {
                 if let Some(slot) = self.by_id.get(&id) {
                     self.slots[*slot as usize].armed = NEVER;
-                    self.give_turn_to(id, |connection, turn, _| connection.on_timer(turn));
+                    self.give_turn_to(id, |connection, turn, buffer| {
+                        connection.on_timer(turn, buffer)
+                    });
                 }
             }
             self.go_on_with_departures();
@@ -406,6 +409,7 @@ impl Running {
         let key = self.slots.insert(Slot {
             connection,
             armed,
+            is_read: true,
             active: self.balance.window(),
             again: false,
             later: None,
@@ -430,9 +434,7 @@ impl Running {
             return;
         }
         self.by_id.insert(id, u32::try_from(key).expect("there are fewer sockets than that"));
-        if armed != NEVER {
-            self.timers.set(armed, id);
-        }
+        self.timers.set(id, NEVER, armed);
     }
 
     /// Gives half of the active connections to a thread that is less busy. A publisher takes its only
@@ -467,7 +469,8 @@ impl Running {
             return false;
         }
         self.by_id.remove(&id);
-        let connection = self.slots.remove(slot as usize).connection;
+        let Slot { connection, armed, .. } = self.slots.remove(slot as usize);
+        self.timers.set(id, armed, NEVER);
         let fd = connection.socket().as_raw_fd();
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         let helper = self.threads.get(helper);
@@ -526,15 +529,16 @@ impl Running {
         if next == Next::Gone {
             let fd = slot.connection.socket().as_raw_fd();
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+            self.timers.set(id, slot.armed, NEVER);
             self.slots.remove(key);
             self.by_id.remove(&id);
             self.threads.get(self.me).connection_leaves();
             return;
         }
         if next == Next::SpeaksAmqp {
-            let Slot { connection, armed, active, again, later } = self.slots.remove(key);
+            let Slot { connection, armed, is_read, active, again, later } = self.slots.remove(key);
             let connection = connection.speaking_amqp(self.opens_until(), &self.keys, &self.owner);
-            let slot = Slot { connection, armed, active, again: true, later };
+            let slot = Slot { connection, armed, is_read, active, again: true, later };
             assert_eq!(
                 self.slots.insert(slot),
                 key,
@@ -554,8 +558,19 @@ impl Running {
         if let Some(deadline) = slot.connection.deadline().map(|at| at.max(soonest))
             && deadline < slot.armed
         {
-            slot.armed = deadline;
-            self.timers.set(deadline, id);
+            let before = std::mem::replace(&mut slot.armed, deadline);
+            self.timers.set(id, before, deadline);
+        }
+        let is_read = !slot.connection.is_held_back();
+        if is_read != slot.is_read {
+            slot.is_read = is_read;
+            let (fd, token) = (slot.connection.socket().as_raw_fd(), Token(key));
+            let interest =
+                if is_read { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
+            if let Err(error) = self.poll.registry().reregister(&mut SourceFd(&fd), token, interest)
+            {
+                warn!(%error, "cannot register a connection with the kernel again");
+            }
         }
     }
 }

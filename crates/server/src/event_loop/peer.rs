@@ -131,10 +131,10 @@ impl Peer {
     }
 
     /// Handles a timer. The deadline may have moved since the timer was set.
-    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
+    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         match self {
-            Self::Mqtt(connection) => connection.on_timer(turn),
-            Self::Amqp(connection) => connection.on_timer(&mut turn.turn),
+            Self::Mqtt(connection) => connection.on_timer(turn, buffer),
+            Self::Amqp(connection) => connection.on_timer(&mut turn.turn, buffer),
         }
     }
 
@@ -151,6 +151,14 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_stranger(),
             Self::Amqp(connection) => connection.is_stranger(),
+        }
+    }
+
+    /// Whether a quota forbids reading from the client until [`Self::deadline`].
+    pub fn is_held_back(&self) -> bool {
+        match self {
+            Self::Mqtt(connection) => connection.is_held_back(),
+            Self::Amqp(connection) => connection.is_held_back(),
         }
     }
 

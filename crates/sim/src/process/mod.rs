@@ -210,10 +210,13 @@ impl Process {
     fn reads(&mut self, link: LinkId) -> bool {
         let Some(connection) = self.connections.get_mut(&link) else { return true };
         match &mut connection.end {
-            ConnectionEnd::Mqtt(Some(client)) => !client.is_paused() || client.resume_reading(),
+            ConnectionEnd::Mqtt(Some(client)) => {
+                !client.is_held_back() && (!client.is_paused() || client.resume_reading())
+            }
             ConnectionEnd::Mqtt(None) => true,
             ConnectionEnd::Amqp(container) => {
-                !container.is_full(&turn(&mut self.context, &mut self.scratch))
+                let turn = turn(&mut self.context, &mut self.scratch);
+                !container.is_held_back() && !container.is_full(&turn)
             }
         }
     }
