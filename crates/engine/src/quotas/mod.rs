@@ -203,7 +203,7 @@ mod tests {
         let mut metered = Metered::new(&quotas, permit, "ada");
         assert!(metered.messages.is_none() && metered.outbound().is_none());
         // Limits that come later count the connections that are there.
-        let later = Limits { max_user_connections: 1, user_publish_rate: 7, ..limits.clone() };
+        let later = Limits { max_user_connections: 1, user_publish_rate: 7, ..Limits::default() };
         quotas.set(at(0), &limits, &later);
         assert!(metered.is_outdated(&quotas));
         metered.refresh(at(0), &quotas, later.are_of_users());
@@ -227,7 +227,7 @@ mod tests {
         messages.spend(at(0), 10 + 50);
         assert!(matches!(messages.ask(at(0), 1), Pass::Begins(Quota::PublishRate)));
         assert_eq!(metered.waits_until(), Some(at(5_100)));
-        let after = Limits { publish_rate: 1_000, ..before.clone() };
+        let after = Limits { publish_rate: 1_000, ..Limits::default() };
         quotas.set(at(0), &before, &after);
         metered.refresh(at(0), &quotas, false);
         assert_eq!(metered.waits_until(), None);

@@ -14,6 +14,7 @@ mod guard;
 mod health;
 mod page;
 mod progress;
+mod quotas;
 mod rfc3339;
 mod sessions;
 mod shards;

@@ -1,5 +1,6 @@
 //! `/v1/tenants`: the tenants of the broker.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use super::Served;
 use super::answer::{Answer, Refusal};
+use super::quotas;
 
 /// One tenant's sizes.
 #[derive(Debug, Serialize)]
@@ -17,6 +19,7 @@ struct Summary {
     sessions: usize,
     connections: usize,
     retained_messages: usize,
+    quotas: BTreeMap<&'static str, quotas::State>,
 }
 
 #[derive(Debug, Serialize)]
@@ -30,6 +33,7 @@ pub async fn list(State(served): State<Served>) -> Answer<All> {
         sessions: tenant.sessions.len(),
         connections: tenant.connections(),
         retained_messages: tenant.retained_by_clients(),
+        quotas: quotas::of(tenant),
     };
     Ok(Json(All { tenants: served.shared.engine.tenants.all().iter().map(summary).collect() }))
 }
