@@ -116,7 +116,7 @@ impl Container {
     }
 
     /// The time at which a quota lets the connection go on.
-    pub(super) fn waits_until(&self) -> Option<MonoTime> {
+    pub fn waits_until(&self) -> Option<MonoTime> {
         let admitted = self.access.admitted()?;
         let outbound = admitted.outbound.as_ref().and_then(|pace| pace.until());
         [admitted.metered.waits_until(), outbound].into_iter().flatten().min()

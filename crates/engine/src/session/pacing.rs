@@ -9,6 +9,7 @@ use mqtt_proto::QoS;
 
 use super::Session;
 use super::outlet::Outlet;
+use crate::faults::{Rule, holds};
 use crate::quotas::Pace;
 use crate::worker::Worker;
 
@@ -62,8 +63,7 @@ impl Outlet {
         let Some(pace) = &mut self.pace else { return true };
         let before = pace.until();
         let may = session.account.pass(worker, pace, GRANT_MAX, &session.client_id).is_some();
-        if !may && pace.until() != before {
-            // The owner has to set its timer.
+        if !may && pace.until() != before && holds(Rule::TellOwnerOfWait) {
             self.wake_owner();
         }
         may
