@@ -23,10 +23,10 @@ QUOTAS = """\
 [limits]
 durability = "{durability}"
 [tenants.flood.limits]
-publish_rate = 2000
-inbound_bytes_rate = 1000000
-outbound_bytes_rate = 1000000
-connect_rate = 50
+publish_rate = 500
+inbound_bytes_rate = 200000
+outbound_bytes_rate = 500000
+connect_rate = 20
 """
 
 # The bar: the p99 of a neighbour beside a flood, as a multiple of that without it.
@@ -218,24 +218,36 @@ def pouring(port: int, frames: bytes, prepare=lambda client: None) -> int:
     """Sends frames on all connections as fast as they are taken, and reads what comes back."""
     block = frames * max(1, 65_536 // len(frames))
 
+    def join(at: dict) -> None:
+        client = Client(port, "flood/some", patient=True)
+        prepare(client)
+        client.socket.setblocking(False)
+        at[client.socket] = 0
+
     def begin() -> dict:
         at = {}
-        for number in range(FLOODERS):
-            client = Client(port, f"flood/{number}", patient=True)
-            prepare(client)
-            client.socket.setblocking(False)
-            at[client.socket] = 0
+        for _ in range(FLOODERS):
+            join(at)
         return at
 
     def act(at: dict) -> int:
         readable, writable, _ = select.select(at, at, [], 0.05)
-        for connection in readable:
-            connection.recv(1 << 16)
         done = 0
-        for connection in writable:
-            taken = connection.send(memoryview(block)[at[connection]:])
-            done += (at[connection] % len(frames) + taken) // len(frames)
-            at[connection] = (at[connection] + taken) % len(block)
+        for connection in {*readable, *writable}:
+            try:
+                if connection in readable and not connection.recv(1 << 16):
+                    raise ConnectionError
+                if connection in writable:
+                    taken = connection.send(memoryview(block)[at[connection]:])
+                    done += (at[connection] % len(frames) + taken) // len(frames)
+                    at[connection] = (at[connection] + taken) % len(block)
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                # The broker has had enough of it.
+                del at[connection]
+                connection.close()
+                join(at)
         return done
 
     return flood(begin, act)

@@ -21,6 +21,11 @@ impl Container {
         self.access.admitted().is_some_and(|admitted| admitted.metered.waits_until().is_some())
     }
 
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        self.access.admitted().is_some_and(|admitted| admitted.metered.is_at_limit(now))
+    }
+
     /// Returns how many bytes may be read from the client now, at most `most`. 0: none, before a later
     /// [`Self::on_time`]. [`Self::has_read`] must be called next.
     pub fn may_read(&mut self, most: usize) -> usize {

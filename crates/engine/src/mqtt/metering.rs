@@ -16,6 +16,11 @@ impl Client {
         self.metered.waits_until().is_some()
     }
 
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        self.metered.is_at_limit(now)
+    }
+
     /// Returns how many bytes may be read from the client now, at most `most`. 0: none, before a later
     /// [`Self::on_time`]. [`Self::has_read`] must be called next.
     pub fn may_read(&mut self, worker: &Worker, most: usize) -> usize {

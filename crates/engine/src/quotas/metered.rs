@@ -68,6 +68,11 @@ impl Metered {
         })
     }
 
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        [&self.messages, &self.bytes].into_iter().flatten().any(|pace| pace.is_at_limit(now))
+    }
+
     /// Counts bytes that were read from the client, at the end of a read.
     pub fn has_read(&mut self, now: MonoTime, bytes: usize) {
         if let Some(pace) = &mut self.bytes {

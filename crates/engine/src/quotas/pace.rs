@@ -18,8 +18,19 @@ use super::usage::{self, Flow, Usage};
 use crate::limits::Quota;
 
 /// What a connection that floods gets at a time, as the time in which the rate pays for it. With shorter
-/// portions connections wake more often than is worth the effort; with longer ones the rate is uneven.
-const PORTION: Duration = Duration::from_millis(20);
+/// portions connections would wake more often than is worth the effort. With longer ones other clients of the
+/// same thread would wait longer, while all that a portion allows is done in one turn.
+const PORTION: Duration = Duration::from_millis(5);
+
+/// What a connection is granted at a time of the tokens that are there, as the time in which the rate pays for
+/// them. With more, others would find none while this connection has some that it does not use.
+const GRANT: Duration = Duration::from_millis(10);
+
+/// The wait in the queue of a bucket at which portions are half as large.
+const LONG_QUEUE: Duration = Duration::from_millis(100);
+
+/// Time for which a connection that has waited counts as one at its limit.
+const LATELY: Duration = Duration::from_secs(1);
 
 /// The pace of one connection in one direction.
 #[derive(Debug)]
@@ -37,6 +48,8 @@ pub struct Pace {
     waits: Option<Wait>,
     /// A wait that has ended and was not reported.
     ended: Option<(Quota, Duration)>,
+    /// The time at which the last wait ended.
+    waited_at: Option<MonoTime>,
 }
 
 /// A wait for tokens, which are in the credit already.
@@ -78,6 +91,7 @@ impl Pace {
                 portion: 1,
                 waits: None,
                 ended: None,
+                waited_at: None,
             })
         })
     }
@@ -90,8 +104,7 @@ impl Pace {
         }
         if self.credit == 0 {
             let portion = self.next_portion(now);
-            // Not more, so that the others find tokens while this connection has some that it does not use.
-            let most = most.min(self.tokens_in(PORTION / 2));
+            let most = most.min(self.tokens_in(GRANT));
             self.credit = self.take(now, portion.min(most), most);
             if self.credit == 0
                 && let Some(quota) = self.queue_up(now, portion)
@@ -106,7 +119,13 @@ impl Pace {
     pub fn end_wait(&mut self, now: MonoTime) {
         if let Some(wait) = self.waits.take_if(|wait| wait.until <= now) {
             self.ended = Some((wait.quota, now.since(wait.since)));
+            self.waited_at = Some(now);
         }
+    }
+
+    /// Whether the connection has had to wait lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        self.waited_at.is_some_and(|at| now.since(at) < LATELY)
     }
 
     /// Asks for `count` tokens at once. Returns whether they are there.
@@ -190,14 +209,12 @@ impl Pace {
     /// The portion to ask for.
     fn next_portion(&self, now: MonoTime) -> u64 {
         let debt = self.usages().map(|usage| usage.bucket(self.flow).debt(now)).max();
-        // A queue as long as a hundred portions makes them a hundred times smaller.
-        let waiting = debt.unwrap_or_default().as_millis() / PORTION.as_millis();
-        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        let waiting = debt.unwrap_or_default().as_secs_f64() / LONG_QUEUE.as_secs_f64();
         let expected = match self.used {
             0 => self.portion,
             used => used.saturating_mul(2),
         };
-        expected.min(self.tokens_in(PORTION / waiting.saturating_add(1))).max(1)
+        expected.min(self.tokens_in(PORTION.div_f64(1.0 + waiting))).max(1)
     }
 
     /// Tokens that the lowest rate gives in this time; at least 1.
@@ -292,10 +309,10 @@ mod tests {
         let tenant = usage(1_000);
         let mut flooding = pace(&tenant, None);
         let (used, mut now) = flood(&mut flooding, at(0));
-        assert_eq!((used, now), (1_000, at(20)), "a burst, and then 20 ms at a time");
+        assert_eq!((used, now), (1_000, at(5)), "a burst, and then 5 ms at a time");
         for _ in 0..10 {
             let (used, until) = flood(&mut flooding, now);
-            assert_eq!((used, until.since(now)), (20, PORTION));
+            assert_eq!((used, until.since(now)), (5, PORTION));
             now = until;
         }
         let mut modest = pace(&tenant, None);
@@ -308,7 +325,7 @@ mod tests {
             exhaust_rest(&tenant, now);
         }
         // It is quiet for a moment, and has little to do then.
-        assert_eq!(flooding.ask(now, 100), Pass::Go(20));
+        assert_eq!(flooding.ask(now, 100), Pass::Go(5));
         flooding.spend(now, 3);
         flooding.rest();
         exhaust_rest(&tenant, now);
@@ -356,11 +373,11 @@ mod tests {
         let (tenant, user, other) = (usage(1_000), usage(100), usage(100));
         let (mut of_user, mut of_other) = (pace(&tenant, Some(&user)), pace(&tenant, Some(&other)));
         let (used, until) = flood(&mut of_user, at(0));
-        assert_eq!((used, until), (100, at(20)));
+        assert_eq!((used, until), (100, at(10)));
         assert_eq!(of_user.waits.unwrap().quota, Quota::UserInboundBytesRate);
         assert_eq!(flood(&mut of_other, at(0)).0, 100, "the other user has its own");
-        assert!(matches!(of_user.ask(at(20), 10), Pass::Go(2)));
-        of_user.spend(at(20), 2);
+        assert!(matches!(of_user.ask(at(10), 10), Pass::Go(1)));
+        of_user.spend(at(10), 1);
         of_user.rest();
         exhaust(&tenant, at(1_020));
         assert_eq!(of_user.ask(at(1_020), 1_000), Pass::Begins(Quota::InboundBytesRate));

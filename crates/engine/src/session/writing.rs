@@ -410,7 +410,8 @@ impl Outlet {
         }
         self.writing = false;
         self.retry = false;
-        let reader_waits = self.backlog() == 0 && self.reader_paused;
+        // While a quota holds messages back, the owner would not read again, however often it is woken.
+        let reader_waits = self.backlog() == 0 && self.reader_paused && !self.waits_for_reader();
         if reader_waits || !self.unsent.is_empty() {
             self.reader_paused &= !reader_waits;
             self.wake_owner();

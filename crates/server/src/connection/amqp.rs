@@ -153,6 +153,11 @@ impl AmqpConnection {
         self.stage == Stage::Open && self.container.is_held_back()
     }
 
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        self.container.is_at_limit(now)
+    }
+
     /// Whether the connection may move to another thread.
     pub fn can_move(&self) -> bool {
         self.stage == Stage::Open && !self.ends

@@ -234,6 +234,11 @@ impl Connection {
         matches!(&self.stage, Stage::Active(client) if client.is_held_back())
     }
 
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        matches!(&self.stage, Stage::Active(client) if client.is_at_limit(now))
+    }
+
     /// Whether the connection may move to another thread: the client has a session.
     pub fn can_move(&self) -> bool {
         matches!(self.stage, Stage::Active(_))

@@ -55,6 +55,10 @@ const EVENTS: usize = 1024;
 /// connections.
 const STRANGERS: Duration = Duration::from_millis(5);
 
+/// A client that a quota slows down has the turn of one of at least so many clients: 0.2 ms. What the quota
+/// allows at a time may take longer, and is divided into several turns.
+const TURNS_AT_LIMIT: usize = 50;
+
 /// Interval at which stale routes are removed.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -506,11 +510,14 @@ impl Running {
         slot.active = self.balance.window();
         let start = self.turn_start;
         let is_stranger = slot.connection.is_stranger();
+        // Clients at their limit have short turns, so that their neighbours do not wait for them.
+        let is_at_limit = slot.connection.is_at_limit(self.context.worker.now);
+        let turns = if is_at_limit { self.turns.max(TURNS_AT_LIMIT) } else { self.turns };
         let mut turn = IoTurn {
             turn: Turn {
                 context: &mut self.context,
                 scratch: &mut self.scratch,
-                budget: Budget::new(self.clock, start, self.turns),
+                budget: Budget::new(self.clock, start, turns),
                 writers: self.writers,
             },
             shared: &self.shared,

@@ -162,6 +162,14 @@ impl Peer {
         }
     }
 
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        match self {
+            Self::Mqtt(connection) => connection.is_at_limit(now),
+            Self::Amqp(connection) => connection.is_at_limit(now),
+        }
+    }
+
     /// Whether the connection may move to another thread.
     pub fn can_move(&self) -> bool {
         match self {

@@ -193,6 +193,34 @@ fn acknowledgements_pass_and_count() {
 }
 
 #[test]
+fn the_owner_is_not_woken_in_vain_for_a_client_that_is_not_read_from() {
+    let paced = Paced::new();
+    for _ in 0..4 {
+        paced.offer(0, &[0; 1_000], QoS::AtMostOnce, Writes::AtOnce);
+    }
+    let (session, epoch) = (paced.world.session.clone(), paced.world.epoch);
+    let answers =
+        Answers { ordered: b"puback".to_vec(), are_of_requests: true, ..Answers::default() };
+    let write = |bytes: &[u8]| paced.world.pipe.write(bytes);
+    let reads = session.answer(&worker(0), epoch, &answers, usize::MAX, write);
+    assert!(!reads, "responses wait for it");
+    paced.world.told();
+    let (mut turns, mut millis) = (0, 0);
+    while !session.may_read_again(epoch, 0) {
+        // Told of a new wait, and of nothing else.
+        paced.world.told();
+        paced.drain(millis);
+        assert_eq!(paced.world.told(), 0, "at {millis} ms it may not be read from");
+        let until = session.paced_until(epoch).expect("it goes on when the quota allows it");
+        millis = u64::try_from(until.since(at(0)).as_millis()).unwrap();
+        paced.drain(millis);
+        turns += 1;
+    }
+    assert_eq!(paced.world.told(), 1, "it is told when all has been sent");
+    assert!(turns < 10 && millis > 500, "{turns} turns, {millis} ms");
+}
+
+#[test]
 fn a_connection_that_goes_gives_back_its_place() {
     let paced = Paced::new();
     let (session, account) = (&paced.world.session, &paced.world.session.account);
