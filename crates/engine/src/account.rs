@@ -1,22 +1,29 @@
 //! The part of a tenant that its sessions refer to: identity, limits and counters.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use barid_core::drop_reason::DropReason;
 use barid_core::ids::TenantNumber;
 use barid_core::queue::{Overflow, QueueLimits, Room};
+use barid_core::time::MonoTime;
+use tracing::info;
 
-use crate::drops::DropLog;
+use crate::drops::{DropLog, cut};
 use crate::durability::Durability;
 use crate::durable::{Durable, Shards};
-use crate::limits::{Limits, QueueOverflow, ShareStrategy};
+use crate::limits::{Limits, QueueOverflow, Quota, ShareStrategy};
 use crate::metrics::{Counters, Totals};
 use crate::queued::Queued;
+use crate::quotas::{Pace, Pass, Quotas};
 use crate::random::Random;
 use crate::retained::Retained;
 use crate::sync::RwLock;
 use crate::worker::Worker;
+
+/// Maximum length of a client identifier in the log, in bytes.
+const CLIENT_MAX: usize = 96;
 
 /// The part of a tenant that its sessions refer to.
 pub struct Account {
@@ -28,11 +35,15 @@ pub struct Account {
     pub retained: RwLock<Retained>,
     /// Messages and bytes in the queues of all sessions of the tenant.
     pub queued: Queued,
+    /// The quotas of connections and rates.
+    pub quotas: Quotas,
     /// The shards of the data directory.
     pub shards: Arc<Shards>,
     /// The source of random numbers.
     pub random: Random,
     settings: RwLock<TenantSettings>,
+    /// Number of refusals because of `max_entities`. They are rare, and happen on threads that have no counters.
+    refused_entities: AtomicU64,
     /// The counts of an earlier tenant of the same name that was removed.
     before: Option<Box<Totals>>,
     /// The counters and drops of each thread, created when the thread first uses the tenant.
@@ -72,9 +83,11 @@ impl Account {
             name: name.into(),
             retained: RwLock::new(Retained::with_seed(random.number())),
             queued: Queued::default(),
+            quotas: Quotas::new(&settings.limits),
             shards,
             random,
             settings: RwLock::new(settings),
+            refused_entities: AtomicU64::new(0),
             before,
             counters: (0..workers).map(|_| OnceLock::new()).collect(),
         }
@@ -108,8 +121,12 @@ impl Account {
     }
 
     /// Replaces the settings.
-    pub fn set(&self, settings: TenantSettings) {
+    pub fn set(&self, now: MonoTime, settings: TenantSettings) {
+        let before = self.limits();
+        let after = Arc::clone(&settings.limits);
+        // A connection that finds the new version of the quotas must find the new limits, too.
         *self.settings.write() = settings;
+        self.quotas.set(now, &before, &after);
     }
 
     /// The limits of a session's queue, with the room that the tenant has left.
@@ -142,6 +159,85 @@ impl Account {
         let own = self.of_thread(worker.id);
         own.counters.dropped(reason);
         own.drops.push(worker.now, topic, client, reason);
+        if let Some(quota) = self.quota_of(reason) {
+            self.refused(worker, quota, client);
+        }
+    }
+
+    /// The quota because of which messages are dropped for this reason.
+    fn quota_of(&self, reason: DropReason) -> Option<Quota> {
+        Some(match reason {
+            DropReason::QueueMessages => Quota::MaxQueuedMessages,
+            DropReason::QueueBytes => Quota::MaxQueuedBytes,
+            DropReason::RetainedMessages => Quota::MaxRetainedMessages,
+            DropReason::RetainedBytes => Quota::MaxRetainedBytes,
+            DropReason::TenantQueue => {
+                let most = self.limits().max_tenant_queued_messages;
+                if self.queued.messages() >= most {
+                    Quota::MaxTenantQueuedMessages
+                } else {
+                    Quota::MaxTenantQueuedBytes
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Counts that a quota has refused something to a client, and logs it now and then.
+    pub fn refused(&self, worker: &Worker, quota: Quota, client: &str) {
+        self.counters(worker.id).refused(quota, 1);
+        if self.quotas.tells(worker.now, quota) {
+            let (tenant, limit) = (&*self.name, quota.limit(&self.limits()));
+            let client = &*cut(client, CLIENT_MAX);
+            info!(
+                tenant,
+                quota = quota.name(),
+                limit,
+                client,
+                "a quota is reached, and what exceeds it is refused; see barid_quota_refused_total"
+            );
+        }
+    }
+
+    /// Checks whether the tenant may have so many entities.
+    ///
+    /// # Errors
+    /// It may not, which is counted; the number that it may have.
+    pub fn admits_entities(&self, count: usize) -> Result<(), usize> {
+        let most = self.limits().max_entities;
+        if count <= most {
+            return Ok(());
+        }
+        self.refused_entities.fetch_add(1, Ordering::Relaxed);
+        Err(most)
+    }
+
+    /// Asks for at most `most` tokens for a client. Returns how many may be used now, or `None` if the
+    /// connection has to wait, which is counted, and logged now and then.
+    pub fn pass(&self, worker: &Worker, pace: &mut Pace, most: u64, client: &str) -> Option<u64> {
+        let pass = pace.ask(worker.now, most);
+        if let Some((quota, waited)) = pace.take_ended() {
+            self.counters(worker.id).throttled(quota, waited);
+        }
+        match pass {
+            Pass::Go(tokens) => Some(tokens),
+            Pass::Waits => None,
+            Pass::Begins(quota) => {
+                if self.quotas.tells(worker.now, quota) {
+                    let (tenant, limit) = (&*self.name, quota.limit(&self.limits()));
+                    let client = &*cut(client, CLIENT_MAX);
+                    info!(
+                        tenant,
+                        quota = quota.name(),
+                        limit,
+                        client,
+                        "a quota is reached, and clients are slowed down; see \
+                         barid_quota_throttled_seconds_total"
+                    );
+                }
+                None
+            }
+        }
     }
 
     /// The drop logs of all threads.
@@ -165,6 +261,8 @@ impl Account {
         for own in self.counters.iter().filter_map(OnceLock::get) {
             totals.add(&own.counters);
         }
+        totals.refused[Quota::MaxEntities as usize] +=
+            self.refused_entities.load(Ordering::Relaxed);
         totals
     }
 }

@@ -32,10 +32,13 @@ pub struct AmqpClient {
     pub connection: Arc<dyn Close>,
 }
 
-/// A connection that an operator may close.
+/// A connection that other threads may close or wake.
 pub trait Close: Send + Sync + fmt::Debug {
     /// Asks the thread of the connection to close it. The client is told that an operator wants it.
     fn close(&self);
+
+    /// Wakes the thread of the connection, so that it gives the connection a turn.
+    fn wake(&self);
 }
 
 impl AmqpClients {
@@ -48,6 +51,12 @@ impl AmqpClients {
     pub fn page(&self, after: u64, limit: usize) -> Vec<Arc<AmqpClient>> {
         let behind = after.saturating_add(1);
         self.0.lock().range(behind..).take(limit).map(|(_, client)| Arc::clone(client)).collect()
+    }
+
+    /// Wakes all connections: the quotas of the tenant have changed.
+    pub(crate) fn wake_all(&self) {
+        let clients: Vec<_> = self.0.lock().values().cloned().collect();
+        clients.iter().for_each(|client| client.connection.wake());
     }
 
     /// Returns the connection with this number.

@@ -13,7 +13,7 @@ use crate::queued::Full;
 use crate::random::Random;
 use crate::rounds::Rounds;
 use crate::state_store::RequestTimes;
-use crate::tenant::{SettingsOf, Tenants};
+use crate::tenant::{SettingsOf, Tenant, Tenants};
 
 /// The state that all threads share, except for connections and other parts of the server.
 pub struct Engine {
@@ -113,21 +113,36 @@ impl Engine {
 
     /// Gives a tenant the settings that it has now according to the function in [`EngineSettings`].
     pub fn refresh(&self, tenant: &str) {
-        if let Some(tenant) = self.tenants.refresh(tenant) {
-            // Under the new limits, queues that were full may have room.
-            tenant.sessions.for_each(|session| session.look_for_room());
+        let Some((tenant, quotas_changed)) = self.tenants.refresh(self.clock.now(), tenant) else {
+            return;
+        };
+        // Under the new limits, queues that were full may have room.
+        tenant.sessions.for_each(|session| session.look_for_room());
+        if quotas_changed {
+            wake_waiting(&tenant);
         }
     }
 
     /// Applies new settings, also to existing tenants.
     pub fn apply(&self, settings: EngineSettings) {
         self.sys_interval.store(settings.sys_interval, Ordering::Relaxed);
-        self.tenants.set(settings.max_tenants, settings.settings_of);
+        let changed =
+            self.tenants.set(self.clock.now(), settings.max_tenants, settings.settings_of);
         // Under the new limits, queues that were full may have room.
         for tenant in self.tenants.all() {
             tenant.sessions.for_each(|session| session.look_for_room());
         }
+        // Under the new quotas, connections that wait may go on, and others have to wait.
+        for tenant in changed {
+            wake_waiting(&tenant);
+        }
     }
+}
+
+/// Wakes the connections of a tenant whose quotas have changed.
+fn wake_waiting(tenant: &Tenant) {
+    tenant.sessions.for_each(|session| session.wake_owner());
+    tenant.amqp_clients.wake_all();
 }
 
 impl std::fmt::Debug for Engine {

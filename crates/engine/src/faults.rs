@@ -104,6 +104,8 @@ pub enum Rule {
     /// A writer that found the socket full tries again if the socket got room before the writer could report
     /// it.
     RetryWhenThereWasRoom,
+    /// The owner of a session that begins to wait for a quota is told, so that it goes on when the wait is over.
+    TellOwnerOfWait,
 }
 
 /// Whether this build can break rules.

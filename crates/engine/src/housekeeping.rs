@@ -148,6 +148,7 @@ fn sweep(context: &mut Context) {
     for tenant in context.engine.tenants.all() {
         retaining::remove_expired(&tenant, context.worker.now);
         context.expire_overdue_keys(&tenant);
+        tenant.quotas.sweep(context.worker.now);
         if let Some(entities) = tenant.used_entities() {
             entities.wake_overdue(context.wall());
         }

@@ -43,6 +43,7 @@ mod packets;
 mod progress;
 mod publishing;
 mod queued;
+pub mod quotas;
 pub mod random;
 pub mod recovery;
 mod retained;

@@ -1,5 +1,7 @@
 //! Limits on what the clients of a tenant may use.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::durability::DurabilityClass;
@@ -41,6 +43,24 @@ macro_rules! limits {
 limits! {
     /// Maximum number of simultaneous connections.
     max_connections: usize = 1_000_000,
+    /// Maximum number of simultaneous connections of one user. 0: no limit.
+    max_user_connections: usize = 0,
+    /// Maximum number of connections that are admitted in a second. 0: no limit.
+    connect_rate: u64 = 0,
+    /// Maximum number of connections of one user that are admitted in a second. 0: no limit.
+    user_connect_rate: u64 = 0,
+    /// Messages that all clients together may send in a second. 0: no limit.
+    publish_rate: u64 = 0,
+    /// Messages that the clients of one user may send in a second. 0: no limit.
+    user_publish_rate: u64 = 0,
+    /// Bytes that are read from all clients together in a second. 0: no limit.
+    inbound_bytes_rate: u64 = 0,
+    /// Bytes that are read from the clients of one user in a second. 0: no limit.
+    user_inbound_bytes_rate: u64 = 0,
+    /// Bytes that are sent to all clients together in a second. 0: no limit.
+    outbound_bytes_rate: u64 = 0,
+    /// Bytes that are sent to the clients of one user in a second. 0: no limit.
+    user_outbound_bytes_rate: u64 = 0,
     /// Maximum number of sessions, with and without a client. Beyond, clients without a session are refused.
     max_sessions: usize = 1_000_000,
     /// Maximum length of a client identifier, in bytes; at least 23 (MQTT-3.1.3-5).
@@ -109,6 +129,117 @@ limits! {
     wildcard_subscriptions: bool = true,
     /// Whether shared subscriptions are available.
     shared_subscriptions: bool = true,
+}
+
+impl Limits {
+    /// Whether any limit applies to each user separately.
+    pub fn are_of_users(&self) -> bool {
+        let rates = [
+            self.user_connect_rate,
+            self.user_publish_rate,
+            self.user_inbound_bytes_rate,
+            self.user_outbound_bytes_rate,
+        ];
+        self.max_user_connections > 0 || rates.iter().any(|rate| *rate > 0)
+    }
+}
+
+macro_rules! quotas {
+    ($($variant:ident = $name:literal,)*) => {
+        /// A limit that refuses something to the clients of a tenant, or slows them down.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Quota {
+            $(#[doc = concat!("`", $name, "`.")] $variant,)*
+        }
+
+        impl Quota {
+            /// All quotas, in the order of their discriminants. The first [`THROTTLES`] slow clients down.
+            pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
+
+            /// The key of the limit in the configuration, which is the name in metrics and the admin API.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+/// Number of quotas that slow clients down. The others refuse.
+pub const THROTTLES: usize = 6;
+
+quotas! {
+    PublishRate = "publish_rate",
+    UserPublishRate = "user_publish_rate",
+    InboundBytesRate = "inbound_bytes_rate",
+    UserInboundBytesRate = "user_inbound_bytes_rate",
+    OutboundBytesRate = "outbound_bytes_rate",
+    UserOutboundBytesRate = "user_outbound_bytes_rate",
+    ConnectRate = "connect_rate",
+    UserConnectRate = "user_connect_rate",
+    MaxConnections = "max_connections",
+    MaxUserConnections = "max_user_connections",
+    MaxSessions = "max_sessions",
+    MaxSubscriptions = "max_subscriptions",
+    MaxSubscriptionBytes = "max_subscription_bytes",
+    MaxPatternLevels = "max_pattern_levels",
+    MaxQueuedMessages = "max_queued_messages",
+    MaxQueuedBytes = "max_queued_bytes",
+    MaxTenantQueuedMessages = "max_tenant_queued_messages",
+    MaxTenantQueuedBytes = "max_tenant_queued_bytes",
+    MaxRetainedMessages = "max_retained_messages",
+    MaxRetainedBytes = "max_retained_bytes",
+    MaxStateKeys = "max_state_keys",
+    MaxStateBytes = "max_state_bytes",
+    MaxStateValue = "max_state_value",
+    MaxStateWatchers = "max_state_watchers",
+    MaxEntities = "max_entities",
+}
+
+impl Quota {
+    /// The value of the limit.
+    pub fn limit(self, limits: &Limits) -> u64 {
+        let of_count = |count: usize| count as u64;
+        match self {
+            Self::PublishRate => limits.publish_rate,
+            Self::UserPublishRate => limits.user_publish_rate,
+            Self::InboundBytesRate => limits.inbound_bytes_rate,
+            Self::UserInboundBytesRate => limits.user_inbound_bytes_rate,
+            Self::OutboundBytesRate => limits.outbound_bytes_rate,
+            Self::UserOutboundBytesRate => limits.user_outbound_bytes_rate,
+            Self::ConnectRate => limits.connect_rate,
+            Self::UserConnectRate => limits.user_connect_rate,
+            Self::MaxConnections => of_count(limits.max_connections),
+            Self::MaxUserConnections => of_count(limits.max_user_connections),
+            Self::MaxSessions => of_count(limits.max_sessions),
+            Self::MaxSubscriptions => of_count(limits.max_subscriptions),
+            Self::MaxSubscriptionBytes => of_count(limits.max_subscription_bytes),
+            Self::MaxPatternLevels => of_count(limits.max_pattern_levels),
+            Self::MaxQueuedMessages => of_count(limits.max_queued_messages),
+            Self::MaxQueuedBytes => of_count(limits.max_queued_bytes),
+            Self::MaxTenantQueuedMessages => of_count(limits.max_tenant_queued_messages),
+            Self::MaxTenantQueuedBytes => of_count(limits.max_tenant_queued_bytes),
+            Self::MaxRetainedMessages => of_count(limits.max_retained_messages),
+            Self::MaxRetainedBytes => of_count(limits.max_retained_bytes),
+            Self::MaxStateKeys => of_count(limits.max_state_keys),
+            Self::MaxStateBytes => of_count(limits.max_state_bytes),
+            Self::MaxStateValue => of_count(limits.max_state_value),
+            Self::MaxStateWatchers => of_count(limits.max_state_watchers),
+            Self::MaxEntities => of_count(limits.max_entities),
+        }
+    }
+
+    /// Whether the limit can be absent: its value 0 means that there is none.
+    pub fn is_optional(self) -> bool {
+        (self as usize) < THROTTLES
+            || matches!(self, Self::ConnectRate | Self::UserConnectRate | Self::MaxUserConnections)
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// What happens when a client's queue is full.

@@ -4,12 +4,14 @@
 //! counters of all threads. It may see a value that is slightly old, but never one that goes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
 use mqtt_proto::PacketType;
 use statestore_proto::{Refusal, Reply, Verb};
 
 use crate::denied_action::Action;
+use crate::limits::{Quota, THROTTLES};
 
 /// A counter that one thread increments and any thread reads.
 #[derive(Debug, Default)]
@@ -52,6 +54,8 @@ pub struct Counters {
     pub sent: Traffic,
     dropped: [Counter; DropReason::ALL.len()],
     denied: [Counter; Action::ALL.len()],
+    refused: [Counter; Quota::ALL.len()],
+    throttled_ms: [Counter; THROTTLES],
     /// PUBLISH packets from clients that no subscription matched.
     pub unmatched: Counter,
     /// PUBLISH packets and SUBSCRIBE filters refused by the user's rules.
@@ -120,6 +124,17 @@ impl Counters {
     pub fn denied(&self, action: Action) {
         self.denied[action as usize].add(1);
     }
+
+    /// Counts refusals because of a quota.
+    pub fn refused(&self, quota: Quota, count: u64) {
+        self.refused[quota as usize].add(count);
+    }
+
+    /// Counts the time that a connection had to wait because of a quota.
+    pub fn throttled(&self, quota: Quota, time: Duration) {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.throttled_ms[quota as usize].add(millis);
+    }
 }
 
 /// Sums of the counters of several threads at one moment.
@@ -137,6 +152,10 @@ pub struct Totals {
     pub dropped: [u64; DropReason::ALL.len()],
     /// Denials, by [`Action`].
     pub denied: [u64; Action::ALL.len()],
+    /// Refusals, by [`Quota`].
+    pub refused: [u64; Quota::ALL.len()],
+    /// Time that connections had to wait, in milliseconds, by [`Quota`].
+    pub throttled_ms: [u64; THROTTLES],
     /// See [`Counters::unmatched`].
     pub unmatched: u64,
     /// See [`Counters::unauthorised`].
@@ -169,6 +188,8 @@ impl Totals {
         add(&mut self.bytes_sent, &counters.sent.bytes);
         add(&mut self.dropped, &counters.dropped);
         add(&mut self.denied, &counters.denied);
+        add(&mut self.refused, &counters.refused);
+        add(&mut self.throttled_ms, &counters.throttled_ms);
         self.unmatched += counters.unmatched.get();
         self.unauthorised += counters.unauthorised.get();
         self.connects += counters.connects.get();
@@ -193,6 +214,8 @@ impl Totals {
         add(&mut self.bytes_sent, &other.bytes_sent);
         add(&mut self.dropped, &other.dropped);
         add(&mut self.denied, &other.denied);
+        add(&mut self.refused, &other.refused);
+        add(&mut self.throttled_ms, &other.throttled_ms);
         add(self.requests.as_flattened_mut(), other.requests.as_flattened());
         self.unmatched += other.unmatched;
         self.unauthorised += other.unauthorised;

@@ -14,7 +14,7 @@ use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
 use crate::faults::interleave;
-use crate::limits::ShareStrategy;
+use crate::limits::{Quota, ShareStrategy};
 use crate::offer::{Offer, Writes};
 use crate::random::Random;
 use crate::run::Messages;
@@ -285,11 +285,22 @@ impl Router {
             }
         }
         let (mut room, fullest) = least;
+        let of_tenant =
+            (room.messages == limits.tenant.messages, room.bytes == limits.tenant.bytes);
         let admitted = messages.sizes().take_while(|size| room.take(*size)).count();
         if admitted == messages.len() {
             return Ok(admitted);
         }
         let client = fullest.map_or_else(Box::default, |target| target.client_id());
+        let quota = match (room.messages == 0, of_tenant) {
+            (true, (true, _)) => Quota::MaxTenantQueuedMessages,
+            (true, (false, _)) => Quota::MaxQueuedMessages,
+            (false, (_, true)) => Quota::MaxTenantQueuedBytes,
+            (false, (_, false)) => Quota::MaxQueuedBytes,
+        };
+        for _ in admitted..messages.len() {
+            tenant.refused(worker, quota, publisher.client_id);
+        }
         Ok(refuse(&client, DropReason::QueueRefuses, admitted))
     }
 

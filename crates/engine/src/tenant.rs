@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use barid_core::time::WallTime;
+use barid_core::time::{MonoTime, WallTime};
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
 use hashbrown::HashMap;
 use mqtt_proto::topic;
@@ -37,8 +37,6 @@ pub struct Tenant {
     pub index: TopicIndex<SessionRef>,
     /// The sessions, by client identifier.
     pub sessions: Sessions,
-    /// Number of connections that have a session.
-    pub connections: AtomicUsize,
     /// The bindings between its MQTT topics and its entities.
     pub bindings: Bindings,
     /// Its AMQP connections.
@@ -58,7 +56,6 @@ impl Tenant {
             account: Arc::new(account),
             index: TopicIndex::with_seed(random.number()),
             sessions: Sessions::new(random),
-            connections: AtomicUsize::new(0),
             bindings: Bindings::default(),
             amqp_clients: Arc::default(),
             denials: DenialLog::default(),
@@ -125,15 +122,22 @@ impl Tenant {
     pub fn entities(&self, alarm: &Arc<dyn Alarm>) -> &Arc<Entities> {
         self.entities.get_or_init(|| {
             let account = Arc::downgrade(&self.account);
-            let most = move || account.upgrade().map_or(0, |account| account.limits().max_entities);
+            let admits = move |count| {
+                account.upgrade().map_or(Err(0), |account| account.admits_entities(count))
+            };
             let named = (self.stored_number(), &*self.name);
-            Entities::new(named, &self.shards, alarm, self.random, Box::new(most))
+            Entities::new(named, &self.shards, alarm, self.random, Box::new(admits))
         })
     }
 
     /// Returns the queues, topics and subscriptions, if they were ever used.
     pub fn used_entities(&self) -> Option<&Arc<Entities>> {
         self.entities.get()
+    }
+
+    /// Number of connections that have a session, or a key.
+    pub fn connections(&self) -> usize {
+        self.quotas.usage().connections()
     }
 
     /// Returns the sum of the counters of all threads since the start of the broker, including those of
@@ -322,24 +326,33 @@ impl Tenants {
         (tenants, all)
     }
 
-    /// Gives the tenant of this name, if it exists, the settings that it has now. Returns the tenant.
-    pub(crate) fn refresh(&self, name: &str) -> Option<Arc<Tenant>> {
+    /// Gives the tenant of this name, if it exists, the settings that it has now. Returns the tenant, and whether
+    /// its quotas of rates or users have changed.
+    pub(crate) fn refresh(&self, now: MonoTime, name: &str) -> Option<(Arc<Tenant>, bool)> {
         // Under this lock, nobody else gives the tenant settings that are older.
         let by_name = self.by_name.write();
         let tenant = by_name.get(name)?;
-        tenant.set((self.settings_of.read())(name));
-        Some(Arc::clone(tenant))
+        let before = tenant.quotas.version();
+        tenant.set(now, (self.settings_of.read())(name));
+        Some((Arc::clone(tenant), tenant.quotas.version() != before))
     }
 
-    /// Sets the maximum number of tenants, and new settings for all tenants.
-    pub fn set(&self, most: usize, settings_of: SettingsOf) {
+    /// Sets the maximum number of tenants, and new settings for all tenants. Returns the tenants whose quotas of
+    /// rates or users have changed.
+    pub fn set(&self, now: MonoTime, most: usize, settings_of: SettingsOf) -> Vec<Arc<Tenant>> {
         self.most.store(most, Ordering::Relaxed);
+        let mut changed = Vec::new();
         // Under this lock, no tenant is created with the old settings and misses the new ones.
         let by_name = self.by_name.write();
         for tenant in by_name.values() {
-            tenant.set(settings_of(&tenant.name));
+            let before = tenant.quotas.version();
+            tenant.set(now, settings_of(&tenant.name));
+            if tenant.quotas.version() != before {
+                changed.push(Arc::clone(tenant));
+            }
         }
         *self.settings_of.write() = settings_of;
+        changed
     }
 }
 
@@ -370,7 +383,7 @@ mod tests {
         get("b").unwrap();
         assert!(get("c").is_none());
         assert_eq!(made, 2);
-        tenants.set(3, settings(1));
+        tenants.set(MonoTime::default(), 3, settings(1));
         assert_eq!(a.limits().max_qos, 1);
         let c = tenants.get_or_create("c", |_| ()).unwrap();
         assert_eq!(c.limits().max_qos, 1);

@@ -5,11 +5,13 @@ mod entities;
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::state_store::Usage;
 use barid_engine::denied_action::Action;
 use barid_engine::durable::DurableShard;
+use barid_engine::limits::{Quota, THROTTLES};
 use barid_engine::managed::ManagedKind;
 use barid_engine::metrics::{OUTCOMES, Totals, VERBS};
 use barid_engine::tenant::Tenant;
@@ -292,7 +294,44 @@ pub fn exposition(shared: &Shared) -> String {
             );
         }
     }
+    quotas(&mut text, &snapshots);
     text
+}
+
+/// Appends what the quotas of tenants have refused and delayed. A quota appears when it first does.
+fn quotas(text: &mut String, snapshots: &[Snapshot]) {
+    let name = "barid_quota_refused_total";
+    header(
+        text,
+        name,
+        "counter",
+        "Refusals because a quota of the tenant or of a user is reached.",
+    );
+    for snapshot in snapshots {
+        for (quota, count) in Quota::ALL.iter().zip(snapshot.totals.refused) {
+            if count > 0 {
+                let _ = writeln!(
+                    text,
+                    "{name}{{tenant=\"{}\",quota=\"{quota}\"}} {count}",
+                    snapshot.tenant
+                );
+            }
+        }
+    }
+    let name = "barid_quota_throttled_seconds_total";
+    header(text, name, "counter", "Time for which connections had to wait because of a quota.");
+    for snapshot in snapshots {
+        for (quota, millis) in Quota::ALL[..THROTTLES].iter().zip(snapshot.totals.throttled_ms) {
+            if millis > 0 {
+                let seconds = Duration::from_millis(millis).as_secs_f64();
+                let _ = writeln!(
+                    text,
+                    "{name}{{tenant=\"{}\",quota=\"{quota}\"}} {seconds}",
+                    snapshot.tenant
+                );
+            }
+        }
+    }
 }
 
 /// Appends the metrics of requests to the state store: number and duration.

@@ -66,6 +66,7 @@ impl Rule {
         Self::Of(Kept::AcknowledgeWhenRetained),
         Self::Of(Kept::GiveToOthers),
         Self::Of(Kept::ForgetGivenWhenDurable),
+        Self::Of(Kept::TellOwnerOfWait),
         Self::AppendAgainWhatFailed,
         Self::FailedIsNotDurable,
     ];

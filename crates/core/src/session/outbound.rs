@@ -100,6 +100,15 @@ impl Outbound {
         self.window.has_room()
     }
 
+    /// Whether [`Outbound::next`] would probably return a packet: one waits, and the window does not hold it back.
+    pub fn has_next(&self) -> bool {
+        let replayed = self.replay.as_ref().and_then(|replay| replay.0.front());
+        let qos = replayed.map(|delivery| delivery.qos);
+        let qos = qos.or_else(|| self.queue.front().map(Waiting::qos));
+        self.window.is_resending()
+            || qos.is_some_and(|qos| qos == QoS::AtMostOnce || self.window.has_room())
+    }
+
     /// Assigns the entry number of a delivery that is to be stored.
     pub fn new_entry(&mut self) -> NonZeroU64 {
         self.last_entry += 1;

@@ -2,16 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use barid_core::time::{MonoTime, WallTime};
 use thiserror::Error;
 
 use super::keys::{Key, Keys, Right};
 use super::sas::{InvalidToken, Token};
-use crate::engine::Engine;
+use crate::context::Context;
 use crate::entities::Address;
-use crate::names::tenant_of;
+use crate::limits::Quota;
+use crate::names::{full_name, tenant_of};
+use crate::quotas::{Metered, Pace};
 use crate::tenant::Tenant;
 
 /// Maximum number of valid tokens on one connection. A client has one or two for each entity that it uses. Further
@@ -24,9 +25,21 @@ const SCOPE_MAX: usize = 512;
 /// The rights that the client of a connection has proved so far.
 #[derive(Debug, Default)]
 pub struct Access {
-    /// The tenant of the first key. Keys of other tenants are denied.
-    tenant: Option<Arc<Tenant>>,
+    /// The tenant of the first key, and the quotas that the connection is under. Keys of other tenants are
+    /// denied.
+    admitted: Option<Admitted>,
     grants: Vec<Grant>,
+}
+
+/// A tenant that has admitted the connection.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The tenant.
+    pub tenant: Arc<Tenant>,
+    /// The quotas that the connection is under.
+    pub metered: Metered,
+    /// The pace of what is sent to the client; `None`: no quota limits it.
+    pub outbound: Option<Box<Pace>>,
 }
 
 /// A key that the client has proved to possess, and the limits of its use.
@@ -49,9 +62,9 @@ pub enum Denied {
     /// The key belongs to another tenant than the first key of the connection.
     #[error("the key belongs to another tenant than the first key of this connection")]
     OtherTenant,
-    /// The tenant has its maximum number of connections.
-    #[error("the maximum number of connections of the tenant is reached (max_connections)")]
-    Connections,
+    /// A quota has no room for the connection.
+    #[error("the limit of connections {0} is reached: try again later")]
+    Quota(Quota),
     /// The path of the token is longer than that of any entity, so the token would be kept in vain.
     #[error("the path in the token has more than {SCOPE_MAX} bytes: sign the path of an entity")]
     Scope,
@@ -63,7 +76,17 @@ pub enum Denied {
 impl Access {
     /// The tenant whose entities the client may reach; `None` before the client has proved possession of a key.
     pub fn tenant(&self) -> Option<&Arc<Tenant>> {
-        self.tenant.as_ref()
+        self.admitted.as_ref().map(|admitted| &admitted.tenant)
+    }
+
+    /// The tenant and the quotas; `None` before the client has proved possession of a key.
+    pub fn admitted(&self) -> Option<&Admitted> {
+        self.admitted.as_ref()
+    }
+
+    /// As [`Self::admitted`], to be changed.
+    pub fn admitted_mut(&mut self) -> Option<&mut Admitted> {
+        self.admitted.as_mut()
     }
 
     /// The name of the key that the client has proved most recently.
@@ -75,7 +98,7 @@ impl Access {
     /// present wall time.
     pub fn put_token(
         &mut self,
-        (engine, keys): (&Engine, &dyn Keys),
+        (context, keys): (&Context, &dyn Keys),
         address: SocketAddr,
         token: &str,
         wall: WallTime,
@@ -87,13 +110,13 @@ impl Access {
         if scope.len() > SCOPE_MAX {
             return Err(Denied::Scope);
         }
-        self.grant(engine, key, scope, engine.clock.when(until))
+        self.grant(context, key, scope, context.engine.clock.when(until))
     }
 
     /// Checks the name and the text of a key (SASL PLAIN), and adds its rights.
     pub fn put_key(
         &mut self,
-        (engine, keys): (&Engine, &dyn Keys),
+        (context, keys): (&Context, &dyn Keys),
         address: SocketAddr,
         name: &str,
         text: &str,
@@ -104,29 +127,25 @@ impl Access {
         if digest(key.secret.expose()).as_ref() != digest(text).as_ref() {
             return Err(InvalidToken::Signature.into());
         }
-        self.grant(engine, key, String::new(), MonoTime::from_millis(u64::MAX))
+        self.grant(context, key, String::new(), MonoTime::from_millis(u64::MAX))
     }
 
     fn grant(
         &mut self,
-        engine: &Engine,
+        context: &Context,
         key: Key,
         scope: String,
         until: MonoTime,
     ) -> Result<(), Denied> {
         let name = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?;
-        match &self.tenant {
+        let engine = &context.engine;
+        match self.tenant() {
             Some(tenant) if *tenant.name != *name => return Err(Denied::OtherTenant),
             Some(_) => {}
             None => {
                 let tenant = engine.tenants.get_or_create(name, |_| ());
                 let tenant = tenant.ok_or(Denied::TooMany)?;
-                let most = tenant.limits().max_connections;
-                if tenant.connections.fetch_add(1, Ordering::Relaxed) >= most {
-                    tenant.connections.fetch_sub(1, Ordering::Relaxed);
-                    return Err(Denied::Connections);
-                }
-                self.tenant = Some(tenant);
+                self.admitted = Some(Admitted::new(context, tenant, &full_name(&key.name))?);
             }
         }
         let now = engine.clock.now();
@@ -152,10 +171,27 @@ impl Access {
     }
 }
 
-impl Drop for Access {
-    fn drop(&mut self) {
-        if let Some(tenant) = &self.tenant {
-            tenant.connections.fetch_sub(1, Ordering::Relaxed);
+impl Admitted {
+    /// Admits a connection, unless a quota of the tenant has no room for it.
+    fn new(context: &Context, tenant: Arc<Tenant>, key: &str) -> Result<Self, Denied> {
+        let (worker, limits) = (&context.worker, tenant.limits());
+        let permit = tenant.quotas.admit(worker.now, &limits, key, false).map_err(|quota| {
+            tenant.refused(worker, quota, key);
+            Denied::Quota(quota)
+        })?;
+        let metered = Metered::new(&tenant.quotas, permit, key);
+        let outbound = metered.outbound();
+        Ok(Self { tenant, metered, outbound })
+    }
+
+    /// Applies the quotas as they are now, if they have changed.
+    pub fn check_quotas(&mut self, now: MonoTime) {
+        let quotas = &self.tenant.quotas;
+        if self.metered.is_outdated(quotas) {
+            self.metered.refresh(now, quotas, self.tenant.limits().are_of_users());
+            // The old one gives back what it has not used, before the new one asks.
+            self.outbound = None;
+            self.outbound = self.metered.outbound();
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::durable::Commits;
 use crate::entities::Told;
 use crate::faults;
 use crate::turn::Turn;
+use crate::worker::Worker;
 
 /// Maximum size of a received frame, in bytes. Larger messages arrive in several frames.
 const FRAME_MAX: u32 = 64 * 1024;
@@ -103,6 +104,10 @@ pub struct Container {
     stopped: Option<Stopped>,
     /// What is left of the present turn.
     pub(super) budget: Budget,
+    /// The thread of the present turn, and its time.
+    pub(super) worker: Worker,
+    /// A message that a quota holds back. It is handled before all other events.
+    held_back: Option<Box<Delivery>>,
 }
 
 /// Reason for which received events are not all handled.
@@ -112,6 +117,8 @@ enum Stopped {
     Full,
     /// The turn is over: other connections have theirs first.
     Spent,
+    /// A quota of the tenant or of the user holds the next message back.
+    HeldBack,
 }
 
 impl Container {
@@ -155,6 +162,8 @@ impl Container {
             opened: false,
             stopped: None,
             budget: Budget::unbounded(),
+            worker: Worker { id: 0, now: MonoTime::default() },
+            held_back: None,
         }
     }
 
@@ -166,6 +175,10 @@ impl Container {
     /// Begins a turn of the connection.
     pub fn begin_turn(&mut self, turn: &Turn<'_>) {
         self.budget = turn.budget.clone();
+        self.worker = turn.context.worker;
+        if let Some(admitted) = self.access.admitted_mut() {
+            admitted.check_quotas(turn.context.worker.now);
+        }
     }
 
     /// Bytes held for the client: of unfinished messages, and of output that it has not read.
@@ -211,9 +224,15 @@ impl Container {
         handled
     }
 
-    /// Handles events. Returns false if there may be more of them, because too much waits for the client or the
-    /// turn is over.
+    /// Handles events. Returns false if there may be more of them, because too much waits for the client, the
+    /// turn is over, or a quota holds the client back.
     pub(super) fn handle_events(&mut self, turn: &mut Turn<'_>) -> bool {
+        let all = self.handle_events_granted(turn);
+        self.rest();
+        all
+    }
+
+    fn handle_events_granted(&mut self, turn: &mut Turn<'_>) -> bool {
         loop {
             let is_full = self.engine.output().len() > self.output_max()
                 || self.responding > RESPONDING_MAX && !self.waits_for_window();
@@ -227,8 +246,16 @@ impl Container {
             if self.stopped.is_some() {
                 return false;
             }
-            let Some(event) = self.engine.next_event() else { return true };
-            self.on_event(turn, event);
+            let held_back = self.held_back.take().map(Event::Delivery);
+            let Some(event) = held_back.or_else(|| self.engine.next_event()) else { return true };
+            match event {
+                Event::Delivery(delivery) if !self.may_handle(&delivery) => {
+                    self.held_back = Some(delivery);
+                    self.stopped = Some(Stopped::HeldBack);
+                    return false;
+                }
+                event => self.on_event(turn, event),
+            }
         }
     }
 
@@ -268,7 +295,7 @@ impl Container {
             self.deny_login(turn, None, None, reason);
             return false;
         };
-        let known = (&*turn.context.engine, &*self.keys);
+        let known = (&*turn.context, &*self.keys);
         let put = self.access.put_key(known, self.listener, name, key);
         match &put {
             Ok(()) => self.welcome(),
@@ -289,7 +316,7 @@ impl Container {
         turn: &Turn<'_>,
         token: &str,
     ) -> Result<(), super::access::Denied> {
-        let known = (&*turn.context.engine, &*self.keys);
+        let known = (&*turn.context, &*self.keys);
         let put = self.access.put_token(known, self.listener, token, turn.context.wall());
         match &put {
             Ok(()) => self.welcome(),
@@ -369,9 +396,10 @@ impl Container {
         self.expiry = Some(self.expiry.map_or(until, |expiry| expiry.min(until)));
     }
 
-    /// Sends a heartbeat, and ends links whose tokens have expired, if it is time.
+    /// Sends a heartbeat, ends links whose tokens have expired, and ends waits for quotas, if it is time.
     pub fn on_time(&mut self, turn: &mut Turn<'_>) {
         let now = turn.context.worker.now;
+        self.end_waits(now);
         if self.heartbeat.is_some_and(|at| at <= now) {
             self.engine.heartbeat();
             self.beat(now);
@@ -389,7 +417,7 @@ impl Container {
 
     /// Time at which [`Self::on_time`] must be called at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
-        self.heartbeat.into_iter().chain(self.expiry).min()
+        [self.heartbeat, self.expiry, self.waits_until()].into_iter().flatten().min()
     }
 
     /// Ends the links whose tokens have expired, and notes when the next one expires.
@@ -447,6 +475,7 @@ impl Container {
     }
 
     fn forget_all(&mut self, turn: &mut Turn<'_>) {
+        self.held_back = None;
         while self.engine.next_event().is_some() {}
         let mut links: Vec<_> = self.links.keys().copied().collect();
         // Sorted, so that the effects do not depend on the order of the hash table.

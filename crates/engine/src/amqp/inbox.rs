@@ -70,6 +70,10 @@ impl Close for Inbox {
         state.is_closing = true;
         state.owner.close(self.connection, reason, Farewell::InTurn);
     }
+
+    fn wake(&self) {
+        self.state.lock().wake(self.connection);
+    }
 }
 
 impl State {

@@ -28,6 +28,7 @@ mod keys;
 mod link;
 mod loading;
 mod management;
+mod metering;
 mod receiving;
 mod refusals;
 mod sas;

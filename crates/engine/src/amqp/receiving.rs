@@ -25,6 +25,9 @@ const TAKEN: usize = 64;
 /// session. With more, nothing is sent on the link.
 const QUEUED_MAX: usize = 256 * 1024;
 
+/// Approximate number of bytes that are taken from an entity at a time.
+const BYTES_TAKEN: usize = 4 * QUEUED_MAX;
+
 /// Maximum number of bytes that may wait for the client, in the output and for all windows. With more, nothing is
 /// sent on any link.
 const HELD_MAX: usize = 8 * 1024 * 1024;
@@ -62,7 +65,12 @@ impl Outbound {
     /// estimated by the largest message taken last.
     fn fitting(&self) -> usize {
         let size = self.size.unwrap_or(QUEUED_MAX / 8);
-        (4 * QUEUED_MAX / size.max(1)).clamp(1, TAKEN)
+        (BYTES_TAKEN / size.max(1)).clamp(1, TAKEN)
+    }
+
+    /// Returns the number of messages that have about so many bytes: at least one, unless `bytes` is 0.
+    fn count_in(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.size.unwrap_or(bytes).max(1))
     }
 }
 
@@ -158,6 +166,7 @@ impl Container {
         let noted = std::mem::take(&mut self.busy);
         self.is_busy.clear();
         busy.chain(noted).chain(later).for_each(|link| self.note_busy(link));
+        self.rest();
     }
 
     fn receiver(&self, link: LinkId) -> Option<&ReceiverLink> {
@@ -185,8 +194,20 @@ impl Container {
                 return;
             }
             let room = credit.saturating_sub(receiver.outbound.waiting.len());
-            let waits = is_full || receiver.outbound.absent > 0;
-            let most = if waits { 0 } else { room.min(receiver.outbound.fitting()) };
+            let mut most = room.min(receiver.outbound.fitting());
+            if is_full || receiver.outbound.absent > 0 {
+                most = 0;
+            }
+            let mut is_full = is_full;
+            if most > 0 && receiver.outbound.asks {
+                let granted = self.may_send(BYTES_TAKEN);
+                let Some(Link::Receiver(receiver)) = self.links.get(&link) else { return };
+                if granted < BYTES_TAKEN {
+                    most = most.min(receiver.outbound.count_in(granted));
+                    is_full = most == 0;
+                }
+            }
+            let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { return };
             if most == 0 {
                 if std::mem::take(&mut receiver.outbound.called) {
                     self.take(turn, link, 0);
@@ -381,8 +402,16 @@ impl Container {
             let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { break };
             let outbound = &mut receiver.outbound;
             let is_free = outbound.free > 0;
-            let Some(Waiting { delivery, bytes: Some(bytes) }) =
-                outbound.waiting.front_mut().filter(|_| is_free)
+            if !is_free || outbound.waiting.front().is_none_or(|waiting| waiting.bytes.is_none()) {
+                break;
+            }
+            if self.may_send(QUEUED_MAX) == 0 {
+                self.note_busy(link);
+                break;
+            }
+            let Some(Link::Receiver(receiver)) = self.links.get_mut(&link) else { break };
+            let outbound = &mut receiver.outbound;
+            let Some(Waiting { delivery, bytes: Some(bytes) }) = outbound.waiting.front_mut()
             else {
                 break;
             };
@@ -415,6 +444,7 @@ impl Container {
             }
             outbound.waiting.pop_front();
             outbound.free -= 1;
+            self.has_sent(encoded.len());
         }
         if encoded.capacity() <= SCRATCH_MAX {
             self.scratch = encoded;

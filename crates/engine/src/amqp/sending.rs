@@ -31,8 +31,12 @@ impl Container {
         sender.node.look_up();
         let mut commits = Commits::default();
         let now = turn.context.wall();
-        let sent = messages_of(delivery, turn.context.engine.random)
-            .and_then(|messages| send(&sender.node, messages, now, &mut commits));
+        let mut count = 1;
+        let sent = messages_of(delivery, turn.context.engine.random).and_then(|messages| {
+            count = messages.len();
+            send(&sender.node, messages, now, &mut commits)
+        });
+        self.count_batched(count.saturating_sub(1));
         if let Err(error) = &sent
             && error.condition == condition::NOT_FOUND
         {

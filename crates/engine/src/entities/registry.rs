@@ -33,11 +33,13 @@ pub enum Node {
     Topic(Arc<Topic>),
 }
 
+/// Returns whether the tenant may have so many entities; if not, how many it may have.
+pub type Admits = Box<dyn Fn(usize) -> Result<(), usize> + Send + Sync>;
+
 /// The entities of one tenant.
 pub struct Entities {
     home: Home,
-    /// Returns the maximum number of entities.
-    most: Box<dyn Fn() -> usize + Send + Sync>,
+    admits: Admits,
     /// The entities, including subscriptions, by canonical key.
     nodes: RwLock<BTreeMap<Box<str>, Node>>,
     /// Held while an entity is created, changed or deleted: one at a time.
@@ -118,14 +120,13 @@ impl Node {
 }
 
 impl Entities {
-    /// Creates the collection of a tenant's entities, which is empty. `most` returns the maximum number of
-    /// entities.
+    /// Creates the collection of a tenant's entities, which is empty.
     pub fn new(
         (tenant, tenant_name): (TenantNumber, &str),
         shards: &Arc<Shards>,
         alarm: &Arc<dyn Alarm>,
         random: Random,
-        most: Box<dyn Fn() -> usize + Send + Sync>,
+        admits: Admits,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             home: Home {
@@ -136,7 +137,7 @@ impl Entities {
                 random,
                 entities: Weak::clone(me),
             },
-            most,
+            admits,
             nodes: RwLock::default(),
             changing: Mutex::default(),
         })
@@ -646,8 +647,7 @@ impl Entities {
     }
 
     fn check_room(&self, count: usize) -> Result<(), EntityError> {
-        let most = (self.most)();
-        if self.len() + count > most { Err(EntityError::TooMany(most)) } else { Ok(()) }
+        (self.admits)(self.len() + count).map_err(EntityError::TooMany)
     }
 
     /// Checks that each entity to which a configuration forwards exists, or is declared in it.

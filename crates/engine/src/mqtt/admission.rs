@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use barid_core::ids;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
@@ -22,9 +21,12 @@ use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
 use crate::access::{Permissions, may_publish};
 use crate::context::Context;
 use crate::ids::ConnectionId;
-use crate::names::tenant_of;
+use crate::limits::Quota;
+use crate::names::{full_name, tenant_of};
 use crate::owner::Owner;
+use crate::quotas::Metered;
 use crate::session::{Link, Stint};
+use crate::tenant::Tenant;
 use crate::turn::Turn;
 use crate::wire::Wire;
 
@@ -85,7 +87,7 @@ pub fn admit(
     if tenant.sessions.len() >= limits.max_sessions
         && tenant.sessions.entry(client_id).get().is_none()
     {
-        return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many sessions"));
+        return Err(refused(context, &tenant, Quota::MaxSessions, client_id));
     }
     let wanted = want(connect, &limits)?;
     if let Some(will) = &connect.will
@@ -113,10 +115,12 @@ pub fn admit(
     // A client that reconnects while its old connection still exists does not need another place.
     let comes_back =
         tenant.sessions.entry(client_id).get().is_some_and(|session| session.is_online());
-    if tenant.connections.fetch_add(1, Ordering::Relaxed) >= limits.max_connections && !comes_back {
-        tenant.connections.fetch_sub(1, Ordering::Relaxed);
-        return Err(Refusal(ReasonCode::QuotaExceeded, "the tenant has too many connections"));
-    }
+    let metered_user =
+        user.map_or_else(|| full_name(connect.username.unwrap_or_default()), Into::into);
+    let permit = tenant
+        .quotas
+        .admit(context.worker.now, &limits, &metered_user, comes_back)
+        .map_err(|quota| refused(context, &tenant, quota, client_id))?;
     let opening = Opening {
         version: connect.version,
         clean_start: connect.clean_start,
@@ -132,7 +136,6 @@ pub fn admit(
         connection: id,
     };
     if opening.connack(true).len() > wanted.max_packet_size as usize {
-        tenant.connections.fetch_sub(1, Ordering::Relaxed);
         return Err(Refusal(
             ReasonCode::PacketTooLarge,
             "CONNACK exceeds your Maximum Packet Size",
@@ -141,10 +144,11 @@ pub fn admit(
     let keep_alive = wanted.keep_alive;
     let max_packet_size = wanted.max_packet_size;
     let expires_at_once = wanted.expiry == 0;
-    let opened = open_session(context, &tenant, &opening, link, wanted);
-    let (session, epoch) = opened.inspect_err(|_| {
-        tenant.connections.fetch_sub(1, Ordering::Relaxed);
-    })?;
+    let (session, epoch) = open_session(context, &tenant, &opening, link, wanted)?;
+    // After the session can be found: a reload either is seen here, or finds the session.
+    let mut metered = Metered::new(&tenant.quotas, permit, &metered_user);
+    let is_paced = Client::set_pace(&session, epoch, &metered);
+    metered.has_read(context.worker.now, len + 2);
     let counters = tenant.counters(context.worker.id);
     counters.received.add(PacketType::Connect, 1, len as u64 + 2);
     counters.connects.add(1);
@@ -178,6 +182,8 @@ pub fn admit(
         unfinished: None,
         partner: None,
         watched: Default::default(),
+        metered,
+        is_paced,
     };
     for filter in revoked.iter().flatten() {
         client.deny_subscribed(turn, filter);
@@ -186,6 +192,29 @@ pub fn admit(
     let write = |bytes: &[u8]| out.write(bytes);
     client.session.drain(&context.worker, epoch, false, Stint::SHORT, write);
     Ok(client)
+}
+
+/// Counts that a quota refuses a client, and returns the refusal.
+fn refused(context: &Context, tenant: &Tenant, quota: Quota, client_id: &str) -> Refusal {
+    tenant.refused(&context.worker, quota, client_id);
+    let (reason, text) = match quota {
+        Quota::ConnectRate => (
+            ReasonCode::ConnectionRateExceeded,
+            "too many clients of the tenant connect in a second (connect_rate): try again later",
+        ),
+        Quota::UserConnectRate => (
+            ReasonCode::ConnectionRateExceeded,
+            "too many clients of the user connect in a second (user_connect_rate): try again later",
+        ),
+        Quota::MaxUserConnections => {
+            (ReasonCode::QuotaExceeded, "the user has too many connections (max_user_connections)")
+        }
+        Quota::MaxSessions => {
+            (ReasonCode::QuotaExceeded, "the tenant has too many sessions (max_sessions)")
+        }
+        _ => (ReasonCode::QuotaExceeded, "the tenant has too many connections (max_connections)"),
+    };
+    Refusal(reason, text)
 }
 
 /// Sends the refusal of a CONNECT, counts it, and returns why the connection ends. `is_configured` returns

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
@@ -26,6 +25,7 @@ use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
 use crate::limits::Limits;
 use crate::owner::{Farewell, Owner, is_same};
+use crate::quotas::Metered;
 use crate::session::{Session, SessionRef, Stint};
 use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
@@ -85,6 +85,10 @@ pub struct Client {
     pub(super) partner: Option<Partner>,
     /// The keys of the state store that the connection watches.
     pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
+    /// The quotas that the connection is under.
+    pub(super) metered: Metered,
+    /// Whether a quota limits what is sent to the client.
+    pub(super) is_paced: bool,
 }
 
 /// A session that a client publishes to. The reference does not keep the session in memory.
@@ -95,9 +99,31 @@ pub(super) struct Partner {
 }
 
 impl Client {
-    /// Time by which the client must send its next packet, if it has a Keep Alive.
+    /// Time at which [`Self::on_time`] must be called at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
-        self.keep_alive.deadline_ms().map(MonoTime::from_millis)
+        let keep_alive = self.keep_alive.deadline_ms().map(MonoTime::from_millis);
+        [keep_alive, self.metered.waits_until(), self.paced_until()].into_iter().flatten().min()
+    }
+
+    /// Checks the Keep Alive, and ends waits for quotas that are over. Returns whether the client may be read
+    /// from again.
+    ///
+    /// # Errors
+    /// The client has been silent for too long.
+    pub fn on_time(&mut self, now: MonoTime) -> Result<bool, End> {
+        let was_held_back = self.is_held_back();
+        if self.keep_alive.is_expired(now.as_millis()) {
+            let waits = was_held_back || (self.reading_paused && self.paced_until().is_some());
+            if !waits {
+                return Err(End::Refused(
+                    ReasonCode::KeepAliveTimeout,
+                    "no packet within one and a half times the Keep Alive",
+                ));
+            }
+            // The client may have sent packets that the broker has not read, because of a quota.
+            self.keep_alive.packet_received(now.as_millis());
+        }
+        Ok(was_held_back && !self.metered.waits(now))
     }
 
     /// Whether reading from the client is paused until its answers have been sent.
@@ -125,7 +151,8 @@ impl Client {
     }
 
     /// Sends what waits for the client. `writable`: the kernel has reported that the socket has room again.
-    pub fn drain(&self, turn: &Turn<'_>, out: &mut dyn Write, writable: bool) {
+    pub fn drain(&mut self, turn: &Turn<'_>, out: &mut dyn Write, writable: bool) {
+        self.check_quotas(turn.context.worker.now);
         let stint = Stint::of_one_among(turn.writers);
         let write = |bytes: &[u8]| out.write(bytes);
         self.session.drain(&turn.context.worker, self.epoch, writable, stint, write);
@@ -170,6 +197,7 @@ impl Client {
         bytes: &mut [u8],
     ) -> Result<usize, End> {
         self.check_owner()?;
+        self.check_quotas(turn.context.worker.now);
         self.interrupted = false;
         let mut handled = 0;
         let mut alone = true;
@@ -185,6 +213,12 @@ impl Client {
                     break;
                 }
             };
+            if header.packet_type() == PacketType::Publish
+                && !self.may_publish(&turn.context.worker)
+            {
+                self.interrupted = true;
+                break;
+            }
             let frame = handled..handled + header.packet_len();
             handled = frame.end;
             result = if header.packet_type() == PacketType::Publish {
@@ -208,6 +242,7 @@ impl Client {
             }
         }
         self.interrupted |= self.unfinished.is_some();
+        self.metered.rest();
         // An unfinished packet counts for Keep Alive as well: packets behind it, perhaps a PINGREQ, wait for
         // it.
         if handled > 0 || was_unfinished {
@@ -480,7 +515,6 @@ impl Client {
         if will {
             counters.abnormal_disconnects.add(1);
         }
-        self.tenant.connections.fetch_sub(1, Ordering::Relaxed);
         if let Some(store) = self.tenant.used_state_store() {
             let keys = self.watched.iter().flat_map(|watched| watched.iter()).map(|key| &**key);
             store.forget_watcher(&self.tenant, self.id.0, keys);

@@ -7,6 +7,7 @@
 mod admission;
 mod client;
 mod denied;
+mod metering;
 mod opening;
 mod publish;
 mod requests;

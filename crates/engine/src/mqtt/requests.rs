@@ -1,13 +1,14 @@
 //! Handling of requests to the state store.
 
-use barid_core::state_store::Limits;
+use barid_core::state_store::{Limits, Usage};
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode};
 use smallvec::SmallVec;
-use statestore_proto::{Refusal, Reply, Verb, topics};
+use statestore_proto::{Command, Refusal, Reply, Verb, topics};
 
 use super::End;
 use super::client::Client;
 use crate::durable::Commits;
+use crate::limits::Quota;
 use crate::state_requests::Asking;
 use crate::state_store::{Envelope, Notices, Requester, Unanswered};
 use crate::turn::{Scratch, Turn};
@@ -77,6 +78,12 @@ impl Client {
                 continue;
             }
             if !room.is_some() {
+                let quota = if room.messages == 0 {
+                    Quota::MaxQueuedMessages
+                } else {
+                    Quota::MaxQueuedBytes
+                };
+                tenant.refused(&context.worker, quota, &session.client_id);
                 reasons.push(ReasonCode::QuotaExceeded);
                 continue;
             }
@@ -100,8 +107,13 @@ impl Client {
             reasons.push(ReasonCode::Success);
             answered.tell(|reply| {
                 counters.requests.add(answered.verb, reply);
-                if let Reply::Refused(Refusal::NotAuthorized) = reply {
-                    denied.push(index);
+                match reply {
+                    Reply::Refused(Refusal::NotAuthorized) => denied.push(index),
+                    Reply::Refused(Refusal::QuotaExceeded) => {
+                        let quota = exceeded(request.payload, &limits, store.usage());
+                        tenant.refused(&context.worker, quota, &session.client_id);
+                    }
+                    _ => {}
                 }
                 let told = (reply, answered.version, &answered.after);
                 let to = (envelope.response_topic, envelope.correlation);
@@ -130,6 +142,20 @@ impl Client {
         turn.scratch.run.ids = ids;
         turn.scratch.run.ids.clear();
         ended
+    }
+}
+
+/// Returns the quota because of which a request was refused, as far as the present usage tells.
+fn exceeded(request: &[u8], limits: &Limits, usage: &Usage) -> Quota {
+    match Command::decode(request) {
+        Ok(Command::Set { value, .. }) if value.len() as u64 > limits.value_bytes => {
+            Quota::MaxStateValue
+        }
+        Ok(Command::KeyNotify { .. }) if usage.watchers() >= limits.watchers => {
+            Quota::MaxStateWatchers
+        }
+        Ok(Command::Set { .. }) if usage.keys() >= limits.keys => Quota::MaxStateKeys,
+        _ => Quota::MaxStateBytes,
     }
 }
 

@@ -14,9 +14,11 @@ use super::client::Client;
 use super::opening::shared_filter;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
+use crate::limits::Quota;
 use crate::session::{Replay, Subscription, Subscriptions};
 use crate::state_store;
 use crate::turn::Turn;
+use crate::worker::Worker;
 
 /// Steps of a turn for each filter: it changes the topic index, and is noted in the store.
 const FILTER_STEPS: usize = 4;
@@ -91,7 +93,8 @@ impl Client {
         mut done: Done,
     ) -> Result<(), End> {
         while let Some(wanted) = filters.next() {
-            let granted = self.subscribe(&wanted, identifier, &mut done.commits);
+            let worker = turn.context.worker;
+            let granted = self.subscribe(&worker, &wanted, identifier, &mut done.commits);
             if let Err(ReasonCode::NotAuthorized) = granted {
                 self.deny_subscribe(turn, wanted.filter);
             }
@@ -173,6 +176,7 @@ impl Client {
     /// Subscribes to one filter. Returns the QoS granted and whether the subscription is new.
     fn subscribe(
         &mut self,
+        worker: &Worker,
         wanted: &SubscribeFilter<'_>,
         identifier: Option<NonZeroU32>,
         commits: &mut Commits,
@@ -195,16 +199,11 @@ impl Client {
         if session.has_ended() || self.check_owner().is_err() {
             return Err(ReasonCode::UnspecifiedError);
         }
-        let bytes = state.subscriptions.bytes() + Subscriptions::cost(wanted.filter);
-        if (state.subscriptions.count() >= self.limits.max_subscriptions
-            || bytes > self.limits.max_subscription_bytes)
-            && !state.subscriptions.contains(wanted.filter)
-        {
+        if let Some(quota) = self.exceeded(&state.subscriptions, wanted.filter) {
+            self.tenant.refused(worker, quota, &session.client_id);
             return Err(ReasonCode::QuotaExceeded);
         }
-        let most = self.limits.max_pattern_levels;
-        if session.store_refuses() || !self.tenant.index.admits(shared_filter(wanted.filter), most)
-        {
+        if session.store_refuses() {
             return Err(ReasonCode::QuotaExceeded);
         }
         if session.durable().is_some() && wanted.filter.len() > ids::TEXT_LEN_MAX {
@@ -214,6 +213,22 @@ impl Client {
         self.tenant.subscribe(session, &subscription);
         let qos = subscription.qos;
         Ok((qos, state.subscriptions.insert(subscription)))
+    }
+
+    /// Returns the quota that a subscription to a filter would exceed, if any.
+    fn exceeded(&self, subscriptions: &Subscriptions, filter: &str) -> Option<Quota> {
+        let limits = &self.limits;
+        let is_new = !subscriptions.contains(filter);
+        let bytes = subscriptions.bytes() + Subscriptions::cost(filter);
+        if is_new && subscriptions.count() >= limits.max_subscriptions {
+            return Some(Quota::MaxSubscriptions);
+        }
+        if is_new && bytes > limits.max_subscription_bytes {
+            return Some(Quota::MaxSubscriptionBytes);
+        }
+        let is_admitted =
+            self.tenant.index.admits(shared_filter(filter), limits.max_pattern_levels);
+        (!is_admitted).then_some(Quota::MaxPatternLevels)
     }
 
     /// Whether the client may subscribe to a filter.

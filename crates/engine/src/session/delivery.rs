@@ -67,7 +67,12 @@ impl Session {
         messages: &mut Messages<'_>,
         offer: &Offer<'_>,
     ) -> Offered {
-        match self.with(|outlet| self.take(worker, outlet, messages, offer)) {
+        let taken = self.with(|outlet| {
+            let taken = self.take(worker, outlet, messages, offer);
+            outlet.rest();
+            taken
+        });
+        match taken {
             Taken::Offered(offered) => return offered,
             Taken::OneByOne => {
                 let one = |index| Offer { range: index..index + 1, ..offer.clone() };
@@ -132,14 +137,17 @@ impl Session {
             messages.reach(durable.number, shard, offer);
         }
         let stored = stores && self.durable().is_some();
-        if outlet.link.is_none() || !outlet.has_way() {
+        if outlet.link.is_none()
+            || !outlet.has_way()
+            || !outlet.is_let_pass(worker, self, offer.qos)
+        {
             if outlet.link.is_none() && offer.shared.is_some() && !outlet.outbound.survives() {
                 return Offered::Gone.into();
             }
             self.let_wait(worker, outlet, messages, offer, offer.range.clone(), &mut journal);
             return Offered::Done.into();
         }
-        if !outlet.takes_as_is(messages, offer) {
+        if !outlet.takes_as_is(messages, offer) || !outlet.affords(worker, messages.frame_bytes()) {
             self.append_one_by_one(worker, outlet, messages, offer, &mut journal);
             return outlet.after_append().into();
         }
@@ -161,6 +169,7 @@ impl Session {
         let mut packets = RunInHand { messages, form };
         let counters = self.account.counters(worker.id);
         counters.sent.add(PacketType::Publish, admitted as u64, bytes as u64);
+        outlet.charge(worker, bytes);
         let mut waits_for = after;
         if stored && offer.qos == QoS::ExactlyOnce {
             // The client remembers the packet identifier, so the broker must not forget it.
@@ -205,7 +214,10 @@ impl Session {
     ) {
         let mut waits_for = Commits::default();
         for index in offer.range.clone() {
-            if !outlet.has_way() || (offer.qos != QoS::AtMostOnce && !outlet.outbound.has_room()) {
+            if !outlet.has_way()
+                || (offer.qos != QoS::AtMostOnce && !outlet.outbound.has_room())
+                || !outlet.is_let_pass(worker, self, offer.qos)
+            {
                 self.let_wait(worker, outlet, messages, offer, index..offer.range.end, journal);
                 break;
             }
@@ -444,6 +456,7 @@ impl Outlet {
             bytes = (layout.end - layout.start) as u64;
         });
         session.account.counters(worker.id).sent.add(PacketType::Publish, 1, bytes);
+        self.charge(worker, usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     pub(super) fn after_append(&mut self) -> Offered {

@@ -4,6 +4,7 @@ mod books;
 mod delivery;
 mod held;
 mod outlet;
+mod pacing;
 mod reading_back;
 mod replay;
 mod stored;

@@ -15,6 +15,7 @@ use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
 use crate::owner::{Farewell, Owner};
 use crate::packets::Packets;
+use crate::quotas::Pace;
 use crate::wire::Wire;
 
 /// The connection through which an outlet reaches its client.
@@ -50,6 +51,8 @@ pub(super) struct Outlet {
     /// Publishers that are held back until the queue has room.
     pub(super) room_waiters: Option<Box<RoomWaiters>>,
     pub(super) aliases: Option<Box<OutboundAliases>>,
+    /// The pace of what is sent to the client; `None`: no quota limits it.
+    pub(super) pace: Option<Box<Pace>>,
     /// Incremented whenever a connection takes or loses the session.
     pub(super) epoch: u32,
     /// A thread is writing to the socket, without the lock.
@@ -111,6 +114,7 @@ impl Outlet {
         self.unsent = Packets::default();
         self.held = None;
         self.aliases = None;
+        self.pace = None;
         self.writing = false;
         self.blocked = false;
         self.retry = false;

@@ -1,5 +1,7 @@
 //! Tests of which thread writes held packets, over a socket that takes as many bytes as a test says.
 
+mod pacing;
+
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,9 +66,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(TenantSettings::default())
+    }
+
+    fn with(settings: TenantSettings) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(keys::NAMES.len()));
         let shards = Arc::new(Shards::new(Storage::local(&[store]), 0));
-        let settings = TenantSettings::default();
         let account = Account::new((0, "t"), settings, Arc::clone(&shards), (1, COUNTING), None);
         let session = SessionRef::new(1, Arc::new(account), "c", None);
         let (pipe, owner) = (Arc::<Pipe>::default(), Arc::<Told>::default());

@@ -86,6 +86,11 @@ impl Answers {
         self.ordered.is_empty() && self.releases.is_empty() && self.prompt.is_empty()
     }
 
+    /// Bytes of all packets.
+    fn len(&self) -> usize {
+        self.ordered.len() + self.releases.len() + self.prompt.len()
+    }
+
     /// Removes all packets. Keeps the memory, but at most 64 KiB for each kind.
     pub fn clear(&mut self) {
         for packets in [&mut self.ordered, &mut self.releases, &mut self.prompt] {
@@ -115,6 +120,7 @@ impl Session {
                 return false;
             }
             outlet.woken = false;
+            outlet.end_wait(worker);
             outlet.release_held(self);
             if writable {
                 if outlet.writing {
@@ -154,6 +160,7 @@ impl Session {
         if outlet.epoch != epoch {
             return true;
         }
+        outlet.charge(worker, answers.len());
         let mut first = self.hold_back(&mut outlet, answers, rooms);
         if !answers.prompt.is_empty() {
             outlet.append(&Commits::default(), |packets| packets.push(&answers.prompt));
@@ -301,6 +308,9 @@ impl Session {
                     break;
                 }
             }
+            if !outlet.may_refill(worker, self) {
+                break;
+            }
             let next = outlet.outbound.next(worker.now, &mut journal, |reason, lost| {
                 self.dropped(worker, reason, lost.topic());
             });
@@ -345,13 +355,15 @@ impl Session {
                         Packet::PubRel(Ack { packet_id, reason: ReasonCode::Success, properties })
                             .encode(version, buffer)
                             .expect("a PUBREL can be encoded");
-                        bytes = (buffer.len() - before) as u64;
+                        bytes = buffer.len() - before;
                     });
-                    counters.sent.add(PacketType::PubRel, 1, bytes);
+                    counters.sent.add(PacketType::PubRel, 1, bytes as u64);
+                    outlet.charge(worker, bytes);
                 }
             }
         }
         drop(journal);
+        outlet.rest();
         self.release_after(&waits_for, outlet);
         wants_retained
     }
@@ -398,7 +410,8 @@ impl Outlet {
         }
         self.writing = false;
         self.retry = false;
-        let reader_waits = self.backlog() == 0 && self.reader_paused;
+        // While a quota holds messages back, the owner would not read again, however often it is woken.
+        let reader_waits = self.backlog() == 0 && self.reader_paused && !self.waits_for_reader();
         if reader_waits || !self.unsent.is_empty() {
             self.reader_paused &= !reader_waits;
             self.wake_owner();

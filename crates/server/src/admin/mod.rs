@@ -17,6 +17,7 @@ mod health;
 mod managed;
 mod page;
 mod progress;
+mod quotas;
 mod rfc3339;
 mod sessions;
 mod shards;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Served;
 use super::answer::{Answer, Refusal};
 use super::page::cut;
+use super::quotas;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -32,6 +32,7 @@ pub struct Summary {
     retained_messages: usize,
     /// Whether operators have given it settings while the broker ran.
     pub has_settings: bool,
+    quotas: BTreeMap<&'static str, quotas::State>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,16 +73,18 @@ impl Summary {
         Self {
             name: tenant.name.clone(),
             sessions: tenant.sessions.len(),
-            connections: tenant.connections.load(Ordering::Relaxed),
+            connections: tenant.connections(),
             retained_messages: tenant.retained_by_clients(),
             has_settings,
+            quotas: quotas::of(tenant),
         }
     }
 
     /// Describes a tenant that does not exist at present.
     pub fn without_state(name: &str, has_settings: bool) -> Self {
         let name = name.into();
-        Self { name, sessions: 0, connections: 0, retained_messages: 0, has_settings }
+        let quotas = BTreeMap::new();
+        Self { name, sessions: 0, connections: 0, retained_messages: 0, has_settings, quotas }
     }
 }
 

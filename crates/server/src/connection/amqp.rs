@@ -111,7 +111,7 @@ impl AmqpConnection {
     }
 
     /// Handles a timer. The deadline may have moved since the timer was set.
-    pub fn on_timer(&mut self, turn: &mut Turn<'_>) -> Next {
+    pub fn on_timer(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
         let now = turn.context.worker.now;
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Next::Wait;
@@ -127,7 +127,8 @@ impl AmqpConnection {
             Stage::Open => {
                 self.container.begin_turn(turn);
                 self.container.on_time(turn);
-                self.after(turn).unwrap_or_else(|lost| self.lose(turn, &lost))
+                // A quota may let the connection go on, in both directions.
+                self.turn(turn, buffer, false)
             }
         }
     }
@@ -145,6 +146,16 @@ impl AmqpConnection {
     /// Whether the client has not opened the connection yet, or the connection is being closed.
     pub fn is_stranger(&self) -> bool {
         self.stage != Stage::Open
+    }
+
+    /// Whether a quota forbids reading from the client until [`Self::deadline`].
+    pub fn is_held_back(&self) -> bool {
+        self.stage == Stage::Open && self.container.is_held_back()
+    }
+
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        self.container.is_at_limit(now)
     }
 
     /// Whether the connection may move to another thread.
@@ -223,12 +234,18 @@ impl AmqpConnection {
             if !more || container.is_closed() || container.is_spent() || container.is_full(turn) {
                 break;
             }
+            if container.is_held_back() {
+                break;
+            }
             more = self.read_once(turn, buffer)?;
         }
         more |= self.container.has_events() && !self.unread.is_empty();
         self.paused = more;
         let next = self.after(turn)?;
-        let goes_on = more && next == Next::Wait && !self.container.is_full(turn);
+        let goes_on = more
+            && next == Next::Wait
+            && !self.container.is_full(turn)
+            && !self.container.is_held_back();
         Ok(if goes_on { Next::Again } else { next })
     }
 
@@ -237,14 +254,20 @@ impl AmqpConnection {
         // A frame that does not fit into half the buffer is assembled in `unread`.
         let large = self.unread.len() > buffer.len() / 2;
         let kept = if large { 0 } else { self.unread.len() };
-        let read = match self.transport.read(&mut buffer[kept..]) {
+        let room = self.container.may_read(buffer.len() - kept);
+        if room == 0 {
+            return Ok(true);
+        }
+        let read = self.transport.read(&mut buffer[kept..kept + room]);
+        self.container.has_read(*read.as_ref().unwrap_or(&0));
+        let read = match read {
             Ok(0) => return Err(Lost(ErrorKind::UnexpectedEof)),
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(Lost(error.kind())),
         };
-        let filled = kept + read == buffer.len();
+        let filled = read == room;
         let memory = std::mem::take(&mut self.unread);
         if large {
             let mut whole = memory;

@@ -155,8 +155,11 @@ impl Connection {
 
     /// Sends what waits for the client, and reads again if it was paused for that.
     pub fn on_drain(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
+        let was_held_back = self.is_held_back();
         self.drain(turn, false);
-        if !self.resume_reading() {
+        // A reload may have ended the wait for a quota.
+        let goes_on = was_held_back && !self.is_held_back();
+        if !(self.resume_reading() || goes_on) {
             return Next::Wait;
         }
         self.read(turn, buffer).unwrap_or_else(|end| self.end(turn, &end))
@@ -178,7 +181,10 @@ impl Connection {
         };
         let result = self
             .accept(turn, &waiting, outcome)
-            .and_then(|()| self.handle_partial(turn))
+            .and_then(|()| {
+                self.has_read(turn, self.partial.len());
+                self.handle_partial(turn)
+            })
             .and_then(|()| self.read(turn, buffer));
         result.unwrap_or_else(|end| self.end(turn, &end))
     }
@@ -194,19 +200,23 @@ impl Connection {
     }
 
     /// Handles a timer. The deadline may have moved since the timer was set.
-    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
+    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         let now = turn.turn.context.worker.now;
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Next::Wait;
         }
-        match &self.stage {
-            Stage::Active(_) => self.end(
-                turn,
-                &End::Refused(
-                    ReasonCode::KeepAliveTimeout,
-                    "no packet within one and a half times the Keep Alive",
-                ),
-            ),
+        match &mut self.stage {
+            Stage::Active(client) => {
+                let reads = client.on_time(now).and_then(|reads| {
+                    self.drain(turn, false);
+                    if reads || self.resume_reading() {
+                        self.read(turn, buffer)
+                    } else {
+                        Ok(Next::Wait)
+                    }
+                });
+                reads.unwrap_or_else(|end| self.end(turn, &end))
+            }
             Stage::Closing { .. } => Next::Gone,
             _ => {
                 debug!(peer = %self.peer, "no CONNECT within connect_timeout");
@@ -229,6 +239,16 @@ impl Connection {
     /// Whether the client has no session, or no longer has one.
     pub fn is_stranger(&self) -> bool {
         !matches!(self.stage, Stage::Active(_))
+    }
+
+    /// Whether a quota forbids reading from the client until [`Self::deadline`].
+    pub fn is_held_back(&self) -> bool {
+        matches!(&self.stage, Stage::Active(client) if client.is_held_back())
+    }
+
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        matches!(&self.stage, Stage::Active(client) if client.is_at_limit(now))
     }
 
     /// Whether the connection may move to another thread: the client has a session.
@@ -270,7 +290,7 @@ impl Connection {
     }
 
     fn drain(&mut self, turn: &IoTurn<'_>, writable: bool) {
-        if let Stage::Active(client) = &self.stage {
+        if let Stage::Active(client) = &mut self.stage {
             client.drain(&turn.turn, &mut self.transport, writable);
         }
     }
@@ -302,6 +322,7 @@ impl Connection {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));
                 }
                 Stage::Active(client) if client.is_paused() => return Ok(Next::Wait),
+                Stage::Active(client) if client.is_held_back() => return Ok(Next::Wait),
                 _ => {}
             }
             if self.is_interrupted() {
@@ -314,7 +335,13 @@ impl Connection {
             // A packet that does not fit into half the buffer is assembled in `partial`.
             let large = self.partial.len() > buffer.len() / 2;
             let kept = if large { 0 } else { self.partial.len() };
-            let n = match self.transport.read(&mut buffer[kept..]) {
+            let room = self.may_read(turn, buffer.len() - kept);
+            if room == 0 {
+                return Ok(Next::Wait);
+            }
+            let read = self.transport.read(&mut buffer[kept..kept + room]);
+            self.has_read(turn, *read.as_ref().unwrap_or(&0));
+            let n = match read {
                 Ok(0) => return Err(End::Lost(ErrorKind::UnexpectedEof)),
                 Ok(n) => n,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Next::Wait),
@@ -331,7 +358,7 @@ impl Connection {
                 self.partial.extend_from_slice(&buffer[kept..kept + n]);
                 return Ok(Next::SpeaksAmqp);
             }
-            let filled = kept + n == buffer.len();
+            let filled = n == room;
             if large {
                 self.partial.extend_from_slice(&buffer[..n]);
                 self.handle_partial(turn)?;
@@ -352,6 +379,21 @@ impl Connection {
             }
         }
         Ok(Next::Again)
+    }
+
+    /// Returns how many bytes the quotas allow to be read from the client now, at most `most`.
+    fn may_read(&mut self, turn: &IoTurn<'_>, most: usize) -> usize {
+        match &mut self.stage {
+            Stage::Active(client) => client.may_read(&turn.turn.context.worker, most),
+            _ => most,
+        }
+    }
+
+    /// Counts bytes that were read from the client, perhaps none.
+    fn has_read(&mut self, turn: &IoTurn<'_>, bytes: usize) {
+        if let Stage::Active(client) = &mut self.stage {
+            client.has_read(turn.turn.context.worker.now, bytes);
+        }
     }
 
     fn is_interrupted(&self) -> bool {
@@ -387,6 +429,8 @@ impl Connection {
                 Some(len) => handled = len,
                 None => return Ok(0),
             }
+            // The client has sent more, without waiting for CONNACK.
+            self.has_read(turn, bytes.len() - handled);
         }
         match &mut self.stage {
             Stage::Active(client) => {

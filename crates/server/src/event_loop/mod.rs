@@ -41,7 +41,7 @@ use crate::transport::{Accepted, Protocol};
 use crate::turn::{IoTurn, Next, Readiness};
 use crate::watchdog::Watchdog;
 use io_threads::Balance;
-use timers::Timers;
+use timers::{NEVER, Timers};
 
 /// Size of the read buffer, in bytes. A larger one gains nothing, a smaller one costs system calls
 /// (docs/performance.md).
@@ -54,6 +54,10 @@ const EVENTS: usize = 1024;
 /// that connects over and over, or begins one TLS handshake after another, delays only other such
 /// connections.
 const STRANGERS: Duration = Duration::from_millis(5);
+
+/// A client that a quota slows down has the turn of one of at least so many clients: 0.2 ms. What the quota
+/// allows at a time may take longer, and is divided into several turns.
+const TURNS_AT_LIMIT: usize = 50;
 
 /// Interval at which stale routes are removed.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -164,8 +168,11 @@ struct Running {
 
 struct Slot {
     connection: Peer,
-    /// Earliest time at which a timer fires for the connection.
+    /// Time at which a timer fires for the connection.
     armed: MonoTime,
+    /// Whether the kernel reports that there is something to read. It does not while a quota holds the
+    /// connection back, so that what arrives meanwhile costs nothing.
+    is_read: bool,
     /// The window of [`Balance`] in which the connection last had a turn.
     active: u32,
     /// Whether the connection is in `again`.
@@ -173,8 +180,6 @@ struct Slot {
     /// What the kernel has reported, if the connection is in `later`.
     later: Option<Readiness>,
 }
-
-const NEVER: MonoTime = MonoTime::from_millis(u64::MAX);
 
 impl Running {
     fn run(mut self) {
@@ -233,7 +238,9 @@ impl Running {
             while let Some(id) = self.timers.pop_due(self.context.worker.now) {
                 if let Some(slot) = self.by_id.get(&id) {
                     self.slots[*slot as usize].armed = NEVER;
-                    self.give_turn_to(id, |connection, turn, _| connection.on_timer(turn));
+                    self.give_turn_to(id, |connection, turn, buffer| {
+                        connection.on_timer(turn, buffer)
+                    });
                 }
             }
             self.go_on_with_departures();
@@ -422,6 +429,7 @@ impl Running {
         let key = self.slots.insert(Slot {
             connection,
             armed,
+            is_read: true,
             active: self.balance.window(),
             again: false,
             later: None,
@@ -446,9 +454,7 @@ impl Running {
             return;
         }
         self.by_id.insert(id, u32::try_from(key).expect("there are fewer sockets than that"));
-        if armed != NEVER {
-            self.timers.set(armed, id);
-        }
+        self.timers.set(id, NEVER, armed);
     }
 
     /// Gives half of the active connections to a thread that is less busy. A publisher takes its only
@@ -483,7 +489,8 @@ impl Running {
             return false;
         }
         self.by_id.remove(&id);
-        let connection = self.slots.remove(slot as usize).connection;
+        let Slot { connection, armed, .. } = self.slots.remove(slot as usize);
+        self.timers.set(id, armed, NEVER);
         let fd = connection.socket().as_raw_fd();
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         let helper = self.threads.get(helper);
@@ -519,11 +526,14 @@ impl Running {
         slot.active = self.balance.window();
         let start = self.turn_start;
         let is_stranger = slot.connection.is_stranger();
+        // Clients at their limit have short turns, so that their neighbours do not wait for them.
+        let is_at_limit = slot.connection.is_at_limit(self.context.worker.now);
+        let turns = if is_at_limit { self.turns.max(TURNS_AT_LIMIT) } else { self.turns };
         let mut turn = IoTurn {
             turn: Turn {
                 context: &mut self.context,
                 scratch: &mut self.scratch,
-                budget: Budget::new(self.clock, start, self.turns),
+                budget: Budget::new(self.clock, start, turns),
                 writers: self.writers,
             },
             shared: &self.shared,
@@ -542,15 +552,16 @@ impl Running {
         if next == Next::Gone {
             let fd = slot.connection.socket().as_raw_fd();
             let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+            self.timers.set(id, slot.armed, NEVER);
             self.slots.remove(key);
             self.by_id.remove(&id);
             self.threads.get(self.me).connection_leaves();
             return;
         }
         if next == Next::SpeaksAmqp {
-            let Slot { connection, armed, active, again, later } = self.slots.remove(key);
+            let Slot { connection, armed, is_read, active, again, later } = self.slots.remove(key);
             let connection = connection.speaking_amqp(self.opens_until(), &self.keys, &self.owner);
-            let slot = Slot { connection, armed, active, again: true, later };
+            let slot = Slot { connection, armed, is_read, active, again: true, later };
             assert_eq!(
                 self.slots.insert(slot),
                 key,
@@ -570,8 +581,19 @@ impl Running {
         if let Some(deadline) = slot.connection.deadline().map(|at| at.max(soonest))
             && deadline < slot.armed
         {
-            slot.armed = deadline;
-            self.timers.set(deadline, id);
+            let before = std::mem::replace(&mut slot.armed, deadline);
+            self.timers.set(id, before, deadline);
+        }
+        let is_read = !slot.connection.is_held_back();
+        if is_read != slot.is_read {
+            slot.is_read = is_read;
+            let (fd, token) = (slot.connection.socket().as_raw_fd(), Token(key));
+            let interest =
+                if is_read { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
+            if let Err(error) = self.poll.registry().reregister(&mut SourceFd(&fd), token, interest)
+            {
+                warn!(%error, "cannot register a connection with the kernel again");
+            }
         }
     }
 }

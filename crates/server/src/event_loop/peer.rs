@@ -147,10 +147,10 @@ impl Peer {
     }
 
     /// Handles a timer. The deadline may have moved since the timer was set.
-    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
+    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         match self {
-            Self::Mqtt(connection) => connection.on_timer(turn),
-            Self::Amqp(connection) => connection.on_timer(&mut turn.turn),
+            Self::Mqtt(connection) => connection.on_timer(turn, buffer),
+            Self::Amqp(connection) => connection.on_timer(&mut turn.turn, buffer),
         }
     }
 
@@ -167,6 +167,22 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_stranger(),
             Self::Amqp(connection) => connection.is_stranger(),
+        }
+    }
+
+    /// Whether a quota forbids reading from the client until [`Self::deadline`].
+    pub fn is_held_back(&self) -> bool {
+        match self {
+            Self::Mqtt(connection) => connection.is_held_back(),
+            Self::Amqp(connection) => connection.is_held_back(),
+        }
+    }
+
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        match self {
+            Self::Mqtt(connection) => connection.is_at_limit(now),
+            Self::Amqp(connection) => connection.is_at_limit(now),
         }
     }
 

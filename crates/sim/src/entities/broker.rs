@@ -35,6 +35,8 @@ pub struct Settings {
     pub in_memory_max: usize,
     /// Maximum number of batches in flight to the log of a shard.
     pub window: usize,
+    /// Bytes that all clients together are sent in a second; 0: no limit.
+    pub outbound_bytes_rate: u64,
 }
 
 /// The broker's process.
@@ -88,8 +90,8 @@ impl OverEngine for Broker {
 impl Broker {
     /// Starts a broker from its disks, one for each shard.
     pub fn start(disks: &[Disk], settings: Settings) -> Self {
-        let Settings { in_memory_max, window, .. } = settings;
-        let (limits, volatile) = (Limits::default(), None);
+        let Settings { in_memory_max, window, outbound_bytes_rate, .. } = settings;
+        let (limits, volatile) = (Limits { outbound_bytes_rate, ..Limits::default() }, None);
         let of_process = process::Settings { limits, volatile, in_memory_max, window };
         let process = Process::start(disks, &of_process, settings.rules);
         let declared = [(TENANT.to_owned(), definitions(settings))];

@@ -64,6 +64,9 @@ impl Story for Entities {
         (process::obey, [20, 100, 200, 200], 100),
         (process::fetch, [10, 40, 40, 80], 50),
         (process::make_room, [5, 10, 40, 80], 100),
+        (process::go_on, [1, 4, 10, 20], 10),
+        (process::change_rates, [0, 0, 0, 1], 2),
+        (|world| world.wait(1..10), [0, 0, 0, 0], 10),
         (process::keep_house, [2, 10, 10, 20], 10),
         (World::cut, [0, 2, 6, 12], 0),
         (World::notice, [2, 10, 10, 30], 10),
@@ -94,6 +97,7 @@ impl Story for Entities {
             time_to_live: if patient { None } else { [None, Some(6_000)][rng.usize(..2)] },
             in_memory_max: [0, 1_000_000][rng.usize(..2)],
             window: rng.usize(1..=3),
+            outbound_bytes_rate: [0, 0, 0, 200][rng.usize(..4)],
         };
         let sessions = |entity| (0..SESSIONS.len()).map(move |session| (entity, session));
         let story = Self {

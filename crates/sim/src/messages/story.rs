@@ -71,6 +71,9 @@ impl Story for Messages {
         (process::obey, [20, 100, 200, 200], 100),
         (process::fetch, [10, 40, 40, 80], 50),
         (process::make_room, [5, 10, 40, 80], 100),
+        (process::go_on, [5, 20, 50, 100], 20),
+        (process::change_rates, [0, 0, 1, 3], 3),
+        (|world| world.wait(1..10), [0, 0, 0, 0], 10),
         (process::keep_house, [5, 10, 20, 40], 20),
         (World::cut, [0, 4, 12, 30], 0),
         (World::notice, [2, 10, 10, 30], 10),
@@ -101,6 +104,9 @@ impl Story for Messages {
             max_queued_messages: [5, 1000, 1000][rng.usize(..3)],
             max_queued_bytes: [800 + 8 * OVERHEAD, 1_000_000, 1_000_000][rng.usize(..3)],
             queue_overflow: OVERFLOWS[rng.usize(..OVERFLOWS.len())],
+            publish_rate: [0, 0, 0, 5][rng.usize(..4)],
+            inbound_bytes_rate: [0, 0, 0, 100][rng.usize(..4)],
+            outbound_bytes_rate: [0, 0, 0, 100][rng.usize(..4)],
             ..Limits::default()
         };
         let settings = Settings {

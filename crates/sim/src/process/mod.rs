@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use barid_core::durable::keys;
+use barid_core::time::MonoTime;
 use barid_engine::account::TenantSettings;
 use barid_engine::amqp::Container;
 use barid_engine::budget::Budget;
@@ -50,6 +51,9 @@ use crate::network::{ClientId, LinkId};
 use crate::rules::Rules;
 use crate::world::{Broker, Story, World};
 
+/// Size of the largest packet of a client, in bytes.
+const MESSAGE_MAX: usize = 1024;
+
 /// The only tenant.
 pub const TENANT: &str = "default";
 
@@ -81,6 +85,9 @@ pub struct Process {
     closing: Rc<RefCell<Option<Close>>>,
     posts: Arc<Posts>,
     connections: BTreeMap<LinkId, Connection>,
+    /// The time at which each connection is to have a turn, as it was after its last turn.
+    timers: BTreeMap<LinkId, MonoTime>,
+    settings: Settings,
     /// Connections that the broker has closed, with the bytes that their clients have not read yet.
     closed: Vec<(LinkId, Arc<SimWire>)>,
     window: usize,
@@ -128,6 +135,17 @@ struct Connection {
     wire: Arc<SimWire>,
     /// Bytes that have arrived and are not handled yet.
     unread: Vec<u8>,
+}
+
+impl Connection {
+    /// Whether the connection waits for nothing.
+    fn is_quiet(&self) -> bool {
+        let waits_until = match &self.end {
+            ConnectionEnd::Mqtt(client) => client.as_ref().and_then(|client| client.deadline()),
+            ConnectionEnd::Amqp(container) => container.waits_until(),
+        };
+        self.wire.is_quiet() && waits_until.is_none()
+    }
 }
 
 /// The broker's end of a connection.
@@ -187,6 +205,8 @@ impl Process {
             closing: Rc::default(),
             posts: Arc::default(),
             connections: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            settings: settings.clone(),
             closed: Vec::new(),
             healed: false,
             engine,
@@ -210,10 +230,17 @@ impl Process {
     fn reads(&mut self, link: LinkId) -> bool {
         let Some(connection) = self.connections.get_mut(&link) else { return true };
         match &mut connection.end {
-            ConnectionEnd::Mqtt(Some(client)) => !client.is_paused() || client.resume_reading(),
+            ConnectionEnd::Mqtt(Some(client)) => {
+                self.context.worker.now = self.engine.clock.now();
+                let may = (!client.is_paused() || client.resume_reading())
+                    && client.may_read(&self.context.worker, MESSAGE_MAX) > 0;
+                self.arm(link);
+                may
+            }
             ConnectionEnd::Mqtt(None) => true,
             ConnectionEnd::Amqp(container) => {
-                !container.is_full(&turn(&mut self.context, &mut self.scratch))
+                let turn = turn(&mut self.context, &mut self.scratch);
+                !container.is_held_back() && !container.is_full(&turn)
             }
         }
     }
@@ -231,6 +258,9 @@ impl Process {
         // Bytes on a connection that the broker has closed are ignored.
         if let Some(connection) = self.connections.get_mut(&link) {
             connection.unread.extend_from_slice(bytes);
+            if let ConnectionEnd::Mqtt(Some(client)) = &mut connection.end {
+                client.has_read(self.engine.clock.now(), bytes.len());
+            }
             self.handle(link);
         }
     }
@@ -273,7 +303,63 @@ impl Process {
         } else {
             self.closed.push((link, connection.wire));
         }
+        self.arm(link);
         self.end_turn();
+    }
+
+    /// Sets the timer of a connection after a turn.
+    fn arm(&mut self, link: LinkId) {
+        let deadline = match self.connections.get(&link).map(|connection| &connection.end) {
+            Some(ConnectionEnd::Mqtt(Some(client))) => client.deadline(),
+            Some(ConnectionEnd::Amqp(container)) => container.deadline(),
+            Some(ConnectionEnd::Mqtt(None)) | None => None,
+        };
+        self.timers.remove(&link);
+        self.timers.extend(deadline.map(|at| (link, at)));
+    }
+
+    /// Gives a turn to a random connection whose timer is due.
+    pub fn go_on(&mut self, rng: &mut Rng) {
+        let now = self.engine.clock.now();
+        let due = self.timers.iter().filter(|(_, at)| **at <= now).map(|(link, _)| *link);
+        let Some(link) = rng.choice(due.collect::<Vec<_>>()) else { return };
+        let Some(connection) = self.connections.get_mut(&link) else {
+            self.timers.remove(&link);
+            return;
+        };
+        match &mut connection.end {
+            ConnectionEnd::Mqtt(None) => {}
+            ConnectionEnd::Mqtt(Some(client)) => {
+                let reads = client.on_time(now).expect("no client has a Keep Alive");
+                self.drain(link, false);
+                if reads {
+                    self.handle(link);
+                }
+            }
+            ConnectionEnd::Amqp(container) => {
+                let mut turn = turn(&mut self.context, &mut self.scratch);
+                container.begin_turn(&turn);
+                container.on_time(&mut turn);
+                self.handle(link);
+            }
+        }
+    }
+
+    /// Changes the quotas of rates: at random, and to high ones after the world has healed, because little time
+    /// passes then. Does nothing if there were none from the start.
+    pub fn change_rates(&mut self, rng: &mut Rng) {
+        let limits = &mut self.settings.limits;
+        let rates = [
+            (&mut limits.publish_rate, 5),
+            (&mut limits.inbound_bytes_rate, 100),
+            (&mut limits.outbound_bytes_rate, 100),
+        ];
+        for (rate, usual) in rates {
+            if *rate > 0 {
+                *rate = usual * if self.healed { 1_000 } else { rng.u64(1..5) };
+            }
+        }
+        self.engine.apply(engine_settings(&self.settings));
     }
 
     /// Tells the broker that a connection is lost.
@@ -321,11 +407,13 @@ impl Process {
             ConnectionEnd::Mqtt(None) => false,
             ConnectionEnd::Mqtt(Some(client)) => {
                 let turn = turn(&mut self.context, &mut self.scratch);
+                let was_held_back = client.is_held_back();
                 client.drain(&turn, &mut Out(Arc::clone(&connection.wire)), writable);
-                client.resume_reading()
+                client.resume_reading() || (was_held_back && !client.is_held_back())
             }
             ConnectionEnd::Amqp(_) => true,
         };
+        self.arm(link);
         if goes_on {
             self.handle(link);
         }
@@ -465,7 +553,7 @@ impl Process {
         self.take_fetches();
         self.fetches.is_empty()
             && self.posts.is_empty()
-            && self.connections.values().all(|connection| connection.wire.is_quiet())
+            && self.connections.values().all(Connection::is_quiet)
             && self.is_written()
     }
 
@@ -607,6 +695,18 @@ pub fn close_or_open<S: Story<Broker: OverEngine>>(world: &mut World<S>) -> bool
         process.begin_closing(shard);
     }
     false
+}
+
+/// Event: a connection whose timer is due has its turn.
+pub fn go_on<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+    world.broker.process().go_on(&mut world.rng);
+}
+
+/// Event: the quotas of rates change.
+pub fn change_rates<S: Story<Broker: OverEngine>>(world: &mut World<S>) {
+    let process = world.broker.process();
+    process.healed = world.healed;
+    process.change_rates(&mut world.rng);
 }
 
 /// Event: housekeeping does one step.

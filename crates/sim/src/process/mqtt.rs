@@ -30,7 +30,7 @@ pub fn handle(
         let mut bytes = std::mem::take(unread);
         result =
             client.handle(turn, out, &mut bytes).map(|handled| *unread = bytes.split_off(handled));
-        if !client.is_interrupted() || client.is_paused() {
+        if !client.is_interrupted() || client.is_paused() || client.is_held_back() {
             break;
         }
     }

@@ -72,6 +72,7 @@ impl Container {
             if self.engine.send(link, &number, true, 0, &[&message]).is_err() {
                 return;
             }
+            self.has_sent(message.len());
         }
         let waits_for_credit = self.engine.credit(link) == 0;
         if let Some(Link::Responses(responses)) = self.links.get(&link)

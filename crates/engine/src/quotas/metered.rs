@@ -1,0 +1,107 @@
+//! A connection, as the quotas see it.
+
+use std::sync::Arc;
+
+use barid_core::time::MonoTime;
+
+use super::pace::Pace;
+use super::usage::{Flow, Place, Usage};
+use super::{Permit, Quotas};
+
+/// The quotas that one connection is under: its permit, and the pace at which it is read from. Quotas may
+/// change while it is connected.
+#[derive(Debug)]
+pub struct Metered {
+    permit: Permit,
+    /// The name of the user.
+    user: Box<str>,
+    version: u32,
+    /// The pace of the client's messages; `None`: they are not limited.
+    pub messages: Option<Box<Pace>>,
+    /// The pace of the client's bytes; `None`: they are not limited.
+    pub bytes: Option<Box<Pace>>,
+}
+
+impl Metered {
+    /// Begins to apply the quotas to a connection of a user. [`Self::outbound`] must be called next.
+    pub fn new(quotas: &Quotas, permit: Permit, user: &str) -> Self {
+        let version = quotas.version();
+        let mut new = Self { permit, user: user.into(), version, messages: None, bytes: None };
+        new.set_paces();
+        new
+    }
+
+    /// Whether the quotas have changed, so that [`Self::refresh`] is due.
+    #[inline]
+    pub fn is_outdated(&self, quotas: &Quotas) -> bool {
+        self.version != quotas.version()
+    }
+
+    /// Applies the quotas as they are now. `has_limits` says whether users have limits. Waits end, and begin
+    /// again if they are still necessary. [`Self::outbound`] must be called next.
+    pub fn refresh(&mut self, now: MonoTime, quotas: &Quotas, has_limits: bool) {
+        self.version = quotas.version();
+        if has_limits && self.permit.user.is_none() {
+            let usage = quotas.users.of(now, &self.user);
+            self.permit.user = Some(Place::take(&usage).0);
+        }
+        self.set_paces();
+    }
+
+    /// The pace of the bytes that are sent to the client; `None`: they are not limited.
+    pub fn outbound(&self) -> Option<Box<Pace>> {
+        self.pace(Flow::Outbound)
+    }
+
+    /// The time until which the client must not be read from.
+    pub fn waits_until(&self) -> Option<MonoTime> {
+        let until = |pace: &Option<Box<Pace>>| pace.as_ref().and_then(|pace| pace.until());
+        until(&self.messages).max(until(&self.bytes))
+    }
+
+    /// Whether the client must not be read from now. Waits that are over by now end.
+    pub fn waits(&mut self, now: MonoTime) -> bool {
+        let paces = [&mut self.messages, &mut self.bytes].into_iter().flatten();
+        paces.fold(false, |waits, pace| {
+            pace.end_wait(now);
+            waits || pace.until().is_some()
+        })
+    }
+
+    /// Whether a quota has slowed the client down lately.
+    pub fn is_at_limit(&self, now: MonoTime) -> bool {
+        [&self.messages, &self.bytes].into_iter().flatten().any(|pace| pace.is_at_limit(now))
+    }
+
+    /// Counts bytes that were read from the client, at the end of a read.
+    pub fn has_read(&mut self, now: MonoTime, bytes: usize) {
+        if let Some(pace) = &mut self.bytes {
+            pace.spend(now, bytes as u64);
+            pace.rest();
+        }
+    }
+
+    /// Gives back granted messages that were not used, at the end of a turn.
+    pub fn rest(&mut self) {
+        if let Some(pace) = &mut self.messages {
+            pace.rest();
+        }
+    }
+
+    /// The name of the user.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    fn set_paces(&mut self) {
+        // The old ones give back what they have not used, before the new ones ask.
+        (self.messages, self.bytes) = (None, None);
+        self.messages = self.pace(Flow::Publish);
+        self.bytes = self.pace(Flow::Inbound);
+    }
+
+    fn pace(&self, flow: Flow) -> Option<Box<Pace>> {
+        let user: Option<&Arc<Usage>> = self.permit.user.as_ref().map(Place::usage);
+        Pace::new(flow, self.permit.tenant.usage(), user)
+    }
+}

@@ -1,0 +1,273 @@
+//! Quotas of connections and rates: for each tenant, and for each of its users.
+//!
+//! A connection is admitted with a [`Permit`], and keeps a [`Metered`] with the permit and its pace in each
+//! direction. Without a limit there is no pace, and nothing is counted.
+
+mod bucket;
+mod metered;
+mod pace;
+mod usage;
+mod users;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use barid_core::time::MonoTime;
+
+use crate::limits::{Limits, Quota};
+use usage::Place;
+use users::Users;
+
+pub use metered::Metered;
+pub use pace::{Pace, Pass};
+pub use usage::{Flow, Usage};
+
+/// Minimum time between two log lines about one quota of one tenant.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// The quotas of a tenant that limit connections and rates, and what is used of them.
+#[derive(Debug)]
+pub struct Quotas {
+    usage: Arc<Usage>,
+    users: Users,
+    /// Incremented when a rate, or whether users have limits, changes.
+    version: AtomicU32,
+    /// For each quota, the time of its last log line, in milliseconds; 0: there was none.
+    told: [AtomicU64; Quota::ALL.len()],
+}
+
+/// The right to have a connection, which counts against the quotas of a tenant and of a user. Given back when
+/// dropped.
+#[derive(Debug)]
+pub struct Permit {
+    tenant: Place,
+    /// `None`: the users of the tenant had no limits.
+    user: Option<Place>,
+}
+
+impl Quotas {
+    /// Creates the quotas of a tenant, of which nothing is used.
+    pub fn new(limits: &Limits) -> Self {
+        let users = Users::default();
+        users.set_rates(MonoTime::default(), usage::of_user(limits));
+        Self {
+            usage: Arc::new(Usage::new(usage::of_tenant(limits))),
+            users,
+            version: AtomicU32::new(0),
+            told: [const { AtomicU64::new(0) }; Quota::ALL.len()],
+        }
+    }
+
+    /// Changes the limits from `before` to `after`.
+    pub fn set(&self, now: MonoTime, before: &Limits, after: &Limits) {
+        let rates = usage::of_tenant(after);
+        let rates_of_users = usage::of_user(after);
+        if (rates, rates_of_users, after.are_of_users())
+            == (usage::of_tenant(before), usage::of_user(before), before.are_of_users())
+        {
+            return;
+        }
+        self.usage.set_rates(now, rates);
+        self.users.set_rates(now, rates_of_users);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// A number that changes when a connection has to call [`Metered::refresh`].
+    pub fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// What the tenant uses.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// What a user of the tenant uses, if its users have limits and it was connected lately.
+    pub fn usage_of(&self, user: &str) -> Option<Arc<Usage>> {
+        self.users.get(user)
+    }
+
+    /// Admits a connection of a user. A client that `comes_back` while its old connection still exists does
+    /// not need another place.
+    ///
+    /// # Errors
+    /// The quota that has no room.
+    pub fn admit(
+        &self,
+        now: MonoTime,
+        limits: &Limits,
+        user: &str,
+        comes_back: bool,
+    ) -> Result<Permit, Quota> {
+        let no_room = |most: usize, before: usize| most > 0 && before >= most && !comes_back;
+        // The quotas of the user come first: what they refuse must not use up those of the tenant.
+        let mut place_of_user = None;
+        if limits.are_of_users() {
+            let usage = self.users.of(now, user);
+            if usage.bucket(Flow::Connect).take(now, 1, 1) == 0 {
+                return Err(Quota::UserConnectRate);
+            }
+            let (place, before) = Place::take(&usage);
+            if no_room(limits.max_user_connections, before) {
+                return Err(Quota::MaxUserConnections);
+            }
+            place_of_user = Some(place);
+        }
+        if self.usage.bucket(Flow::Connect).take(now, 1, 1) == 0 {
+            return Err(Quota::ConnectRate);
+        }
+        let (tenant, before) = Place::take(&self.usage);
+        if no_room(limits.max_connections, before) {
+            return Err(Quota::MaxConnections);
+        }
+        Ok(Permit { tenant, user: place_of_user })
+    }
+
+    /// Whether a log line about a quota is due. If so, the next one is due in [`TOLD_EVERY`].
+    pub fn tells(&self, now: MonoTime, quota: Quota) -> bool {
+        let told = &self.told[quota as usize];
+        let before = told.load(Ordering::Relaxed);
+        let is_due = now.since(MonoTime::from_millis(before)) >= TOLD_EVERY;
+        let order = Ordering::Relaxed;
+        is_due && told.compare_exchange(before, now.as_millis(), order, order).is_ok()
+    }
+
+    /// Forgets users that use nothing.
+    pub fn sweep(&self, now: MonoTime) {
+        self.users.sweep(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> MonoTime {
+        MonoTime::from_millis(1_700_000_000_000 + millis)
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            max_connections: 3,
+            max_user_connections: 2,
+            connect_rate: 10,
+            user_connect_rate: 5,
+            ..Limits::default()
+        }
+    }
+
+    #[test]
+    fn a_permit_is_given_back_when_it_is_dropped() {
+        let (limits, now) = (limits(), at(0));
+        let quotas = Quotas::new(&limits);
+        let admit = |user: &str, comes_back| quotas.admit(now, &limits, user, comes_back);
+        let first = admit("ada", false).unwrap();
+        let second = admit("ada", false).unwrap();
+        assert_eq!(admit("ada", false).unwrap_err(), Quota::MaxUserConnections);
+        let third = admit("bob", false).unwrap();
+        assert_eq!(admit("bob", false).unwrap_err(), Quota::MaxConnections);
+        assert_eq!(quotas.usage().connections(), 3, "refusals take no place");
+        assert_eq!(quotas.usage_of("bob").unwrap().connections(), 1);
+        let again = admit("ada", true).unwrap();
+        assert_eq!(quotas.usage().connections(), 4, "it takes the place of one that ends now");
+        drop((first, second, third, again));
+        assert_eq!(quotas.usage().connections(), 0);
+        assert_eq!(quotas.usage_of("ada").unwrap().connections(), 0);
+    }
+
+    #[test]
+    fn a_user_that_is_refused_uses_up_nothing_of_the_tenant() {
+        let (limits, quotas) = (limits(), Quotas::new(&limits()));
+        let admit = |user: &str, millis| quotas.admit(at(millis), &limits, user, false).map(drop);
+        for _ in 0..5 {
+            admit("ada", 0).unwrap();
+        }
+        for _ in 0..100 {
+            assert_eq!(admit("ada", 0), Err(Quota::UserConnectRate));
+        }
+        for _ in 0..5 {
+            admit("bob", 0).unwrap();
+        }
+        assert_eq!(admit("eve", 0), Err(Quota::ConnectRate));
+        assert_eq!(admit("eve", 100), Ok(()));
+        assert_eq!(admit("eve", 100), Err(Quota::ConnectRate));
+    }
+
+    #[test]
+    fn without_limits_users_are_not_remembered() {
+        let limits = Limits::default();
+        let quotas = Quotas::new(&limits);
+        let permit = quotas.admit(at(0), &limits, "ada", false).unwrap();
+        assert!(quotas.usage_of("ada").is_none());
+        let mut metered = Metered::new(&quotas, permit, "ada");
+        assert!(metered.messages.is_none() && metered.outbound().is_none());
+        // Limits that come later count the connections that are there.
+        let later = Limits { max_user_connections: 1, user_publish_rate: 7, ..Limits::default() };
+        quotas.set(at(0), &limits, &later);
+        assert!(metered.is_outdated(&quotas));
+        metered.refresh(at(0), &quotas, later.are_of_users());
+        assert!(metered.messages.is_some() && metered.bytes.is_none());
+        assert!(!metered.is_outdated(&quotas));
+        assert_eq!(
+            quotas.admit(at(0), &later, "ada", false).unwrap_err(),
+            Quota::MaxUserConnections
+        );
+        drop(metered);
+        quotas.admit(at(0), &later, "ada", false).unwrap();
+    }
+
+    #[test]
+    fn a_change_ends_waits_and_keeps_debts() {
+        let before = Limits { publish_rate: 10, ..Limits::default() };
+        let quotas = Quotas::new(&before);
+        let permit = quotas.admit(at(0), &before, "", false).unwrap();
+        let mut metered = Metered::new(&quotas, permit, "");
+        let messages = metered.messages.as_mut().unwrap();
+        messages.spend(at(0), 10 + 50);
+        assert!(matches!(messages.ask(at(0), 1), Pass::Begins(Quota::PublishRate)));
+        assert_eq!(metered.waits_until(), Some(at(5_100)));
+        let after = Limits { publish_rate: 1_000, ..Limits::default() };
+        quotas.set(at(0), &before, &after);
+        metered.refresh(at(0), &quotas, false);
+        assert_eq!(metered.waits_until(), None);
+        let messages = metered.messages.as_mut().unwrap();
+        assert!(matches!(messages.ask(at(0), 1), Pass::Begins(Quota::PublishRate)));
+        assert_eq!(metered.waits_until(), Some(at(51)), "fifty messages are still to be paid");
+        let unlimited = Limits::default();
+        quotas.set(at(0), &after, &unlimited);
+        metered.refresh(at(0), &quotas, false);
+        assert!(metered.messages.is_none() && !metered.waits(at(0)));
+        let version = quotas.version();
+        quotas.set(at(0), &unlimited, &Limits { max_qos: 1, ..Limits::default() });
+        assert_eq!(quotas.version(), version, "no rate has changed");
+    }
+
+    #[test]
+    fn users_are_forgotten_when_they_use_nothing() {
+        let limits = limits();
+        let quotas = Quotas::new(&limits);
+        let permit = quotas.admit(at(0), &limits, "ada", false).unwrap();
+        drop(quotas.admit(at(0), &limits, "bob", false).unwrap());
+        quotas.sweep(at(0));
+        assert_eq!(quotas.users.len(), 2, "the connection of bob is not paid for");
+        quotas.sweep(at(201));
+        assert!(quotas.usage_of("bob").is_none() && quotas.usage_of("ada").is_some());
+        drop(permit);
+        quotas.sweep(at(201));
+        assert_eq!(quotas.users.len(), 0);
+        for user in 0..100_000_u64 {
+            let _ = quotas.admit(at(user), &limits, &user.to_string(), false);
+        }
+        assert!(quotas.users.len() < 10_000, "{} users", quotas.users.len());
+    }
+
+    #[test]
+    fn a_quota_is_told_every_ten_seconds() {
+        let quotas = Quotas::new(&Limits::default());
+        let tells = |millis| quotas.tells(at(millis), Quota::MaxSessions);
+        assert!(tells(0) && !tells(0) && !tells(9_999));
+        assert!(quotas.tells(at(9_999), Quota::MaxEntities));
+        assert!(tells(10_000) && !tells(10_001));
+    }
+}

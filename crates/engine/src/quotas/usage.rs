@@ -1,0 +1,117 @@
+//! What a tenant, or one of its users, uses of the quotas that limit connections and rates.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use barid_core::time::MonoTime;
+
+use super::bucket::Bucket;
+use crate::limits::{Limits, Quota};
+
+/// What a rate limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Messages from clients.
+    Publish,
+    /// Bytes from clients.
+    Inbound,
+    /// Bytes to clients.
+    Outbound,
+    /// Connections.
+    Connect,
+}
+
+const FLOWS: usize = 4;
+
+/// The rates of a tenant or of a user, in tokens a second, by [`Flow`]; 0: no limit.
+pub(super) type Rates = [u64; FLOWS];
+
+/// What a tenant, or one of its users, uses: the number of connections, and a bucket for each [`Flow`].
+#[derive(Debug)]
+pub struct Usage {
+    connections: AtomicUsize,
+    buckets: [Bucket; FLOWS],
+}
+
+impl Usage {
+    pub(super) fn new(rates: Rates) -> Self {
+        Self { connections: AtomicUsize::new(0), buckets: rates.map(Bucket::new) }
+    }
+
+    /// Number of connections.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// The bucket of a flow.
+    pub fn bucket(&self, flow: Flow) -> &Bucket {
+        &self.buckets[flow as usize]
+    }
+
+    pub(super) fn set_rates(&self, now: MonoTime, rates: Rates) {
+        for (bucket, rate) in self.buckets.iter().zip(rates) {
+            bucket.set_rate(now, rate);
+        }
+    }
+
+    /// Whether all buckets are full, so that nothing would change if new ones replaced them.
+    pub(super) fn is_rested(&self, now: MonoTime) -> bool {
+        self.buckets.iter().all(|bucket| bucket.is_full(now))
+    }
+}
+
+/// The rates that limit a tenant as a whole.
+pub(super) fn of_tenant(limits: &Limits) -> Rates {
+    [
+        limits.publish_rate,
+        limits.inbound_bytes_rate,
+        limits.outbound_bytes_rate,
+        limits.connect_rate,
+    ]
+}
+
+/// The rates that limit each user of a tenant.
+pub(super) fn of_user(limits: &Limits) -> Rates {
+    [
+        limits.user_publish_rate,
+        limits.user_inbound_bytes_rate,
+        limits.user_outbound_bytes_rate,
+        limits.user_connect_rate,
+    ]
+}
+
+/// Returns the quota that limits a flow of a tenant, or of a user.
+pub(super) fn quota(flow: Flow, of_user: bool) -> Quota {
+    match (flow, of_user) {
+        (Flow::Publish, false) => Quota::PublishRate,
+        (Flow::Publish, true) => Quota::UserPublishRate,
+        (Flow::Inbound, false) => Quota::InboundBytesRate,
+        (Flow::Inbound, true) => Quota::UserInboundBytesRate,
+        (Flow::Outbound, false) => Quota::OutboundBytesRate,
+        (Flow::Outbound, true) => Quota::UserOutboundBytesRate,
+        (Flow::Connect, false) => Quota::ConnectRate,
+        (Flow::Connect, true) => Quota::UserConnectRate,
+    }
+}
+
+/// A place among the connections that a tenant, or a user, may have. Given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Usage>);
+
+impl Place {
+    /// Takes a place, whether or not there is one left. Returns the number of those that were taken before.
+    pub fn take(usage: &Arc<Usage>) -> (Self, usize) {
+        let before = usage.connections.fetch_add(1, Ordering::Relaxed);
+        (Self(Arc::clone(usage)), before)
+    }
+
+    pub fn usage(&self) -> &Arc<Usage> {
+        &self.0
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,59 @@
+//! The quotas of a tenant, in `/v1/tenants`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use barid_core::state_store::Usage;
+use barid_engine::limits::Quota;
+use barid_engine::tenant::Tenant;
+use serde::Serialize;
+
+/// A quota: its limit, and what has come of it since the start of the broker.
+#[derive(Debug, Serialize)]
+pub struct State {
+    limit: u64,
+    /// How much of it is used; `None` for rates and for limits of each user or client.
+    used: Option<u64>,
+    refused: u64,
+    /// Time for which connections had to wait; `None` for quotas that only refuse.
+    throttled_seconds: Option<f64>,
+}
+
+/// Returns the quotas of a tenant that are optional and set, and all others that have refused or delayed
+/// something, by name.
+pub fn of(tenant: &Tenant) -> BTreeMap<&'static str, State> {
+    let (limits, totals) = (tenant.limits(), tenant.totals());
+    let state = |quota: Quota| {
+        let (limit, refused) = (quota.limit(&limits), totals.refused[quota as usize]);
+        let throttled = totals.throttled_ms.get(quota as usize).copied();
+        let is_set = quota.is_optional() && limit > 0;
+        let has_counted = refused > 0 || throttled.is_some_and(|millis| millis > 0);
+        (is_set || has_counted).then(|| State {
+            limit,
+            used: used(tenant, quota),
+            refused,
+            throttled_seconds: throttled.map(|ms| Duration::from_millis(ms).as_secs_f64()),
+        })
+    };
+    Quota::ALL.into_iter().filter_map(|quota| Some((quota.name(), state(quota)?))).collect()
+}
+
+fn used(tenant: &Tenant, quota: Quota) -> Option<u64> {
+    let of_keys = |count: fn(&Usage) -> u64| {
+        tenant.used_state_store().map_or(0, |store| count(store.usage()))
+    };
+    let count = |count: usize| count as u64;
+    Some(match quota {
+        Quota::MaxConnections => count(tenant.connections()),
+        Quota::MaxSessions => count(tenant.sessions.len()),
+        Quota::MaxTenantQueuedMessages => count(tenant.queued.messages()),
+        Quota::MaxTenantQueuedBytes => count(tenant.queued.bytes()),
+        Quota::MaxRetainedMessages => count(tenant.retained_by_clients()),
+        Quota::MaxRetainedBytes => count(tenant.retained.read().bytes()),
+        Quota::MaxStateKeys => of_keys(Usage::keys),
+        Quota::MaxStateBytes => of_keys(Usage::bytes),
+        Quota::MaxStateWatchers => of_keys(Usage::watchers),
+        Quota::MaxEntities => tenant.used_entities().map_or(0, |entities| count(entities.len())),
+        _ => return None,
+    })
+}

@@ -1,0 +1,522 @@
+"""Quotas of a tenant and of its users: connections, connection rates, messages and bytes per second, in both directions.
+
+Rates are measured over seconds in which a flood lasts, after its burst.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+import wire
+from broker import until
+from running import hashed
+
+# How far a measured rate may be from the quota.
+TOLERANCE = 0.1
+
+
+class Flood:
+    """Sends packets on a connection as fast as it takes them, in a thread, until it has sent all or is told to stop."""
+
+    def __init__(self, client: wire.Client, packets):
+        self.sent, self.error = 0, None
+        self._client, self._packets, self._stop = client, packets, threading.Event()
+        client.stream.settimeout(0.2)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for packet in self._packets:
+                rest = memoryview(packet)
+                while rest and not self._stop.is_set():
+                    try:
+                        rest = rest[self._client.stream.send(rest):]
+                    except TimeoutError:
+                        continue
+                if self._stop.is_set():
+                    return
+                self.sent += 1
+        except OSError as error:
+            self.error = error
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self.error is None, self.error
+
+    def wait(self, seconds: float = 30) -> None:
+        """Waits until all is sent."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), f"sent {self.sent}"
+        assert self.error is None, self.error
+
+
+class Ear:
+    """Reads what a subscriber gets in a thread, acknowledges QoS 1, and notes when each message came."""
+
+    def __init__(self, client: wire.Client):
+        self.client, self.payloads, self.times, self.sizes, self.error = client, [], [], [], None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    found = self.client.receive(timeout=0.2)
+                except TimeoutError:
+                    continue
+                self.times.append(time.monotonic())
+                self.sizes.append(found.size)
+                self.payloads.append(found.payload)
+        except Exception as error:  # reported by `stop`, in the thread of the test
+            self.error = error
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self.error is None, self.error
+
+    def rate(self, seconds: float = 3.0, of_bytes: bool = False) -> float:
+        """What comes in a second, for some seconds from now on."""
+        started = time.monotonic()
+        time.sleep(seconds)
+        ended = time.monotonic()
+        sizes = [size for at, size in zip(self.times, self.sizes) if started <= at < ended]
+        return (sum(sizes) if of_bytes else len(sizes)) / (ended - started)
+
+
+@pytest.fixture
+def ear():
+    """Subscribes a client and listens."""
+    ears = []
+
+    def listen(client: wire.Client, topic: str, qos: int = 0) -> Ear:
+        client.subscribe(topic, qos=qos)
+        ears.append(Ear(client))
+        return ears[-1]
+
+    yield listen
+    for one in ears:
+        one.stop()
+
+
+@pytest.fixture
+def flood():
+    """Floods a topic with numbered messages of QoS 0."""
+    floods = []
+
+    def begin(client: wire.Client, topic: str, count: int = 10_000_000, size: int = 8) -> Flood:
+        messages = (wire.publish(topic, b"%08d" % number + bytes(size - 8), version=client.version)
+                    for number in range(count))
+        floods.append(Flood(client, messages))
+        return floods[-1]
+
+    yield begin
+    for one in floods:
+        one.stop()
+
+
+def near(rate: float) -> object:
+    return pytest.approx(rate, rel=TOLERANCE)
+
+
+def numbers(payloads: list[bytes]) -> list[int]:
+    return [int(payload[:8]) for payload in payloads]
+
+
+def quotas(broker, tenant: str = "default") -> dict:
+    tenants = json.loads(broker.http("/v1/tenants")[1])["tenants"]
+    return next(one["quotas"] for one in tenants if one["name"] == tenant)
+
+
+# ---------------------------------------------------------------------------------------------------- inbound
+
+
+@pytest.mark.parametrize("publishers", [1, 20])
+def test_messages_come_at_the_rate(broker_with, connect, ear, flood, topic, publishers):
+    """However many clients send them; a second's worth comes at once."""
+    running = broker_with("[limits]\npublish_rate = 1000\n")
+    listener = ear(connect(to=running), topic)
+    started = time.monotonic()
+    for _ in range(publishers):
+        flood(connect(to=running), topic)
+    time.sleep(1.5)
+    assert len(listener) <= 1_100 + 1_000 * (time.monotonic() - started), "more than a burst and the rate"
+    assert listener.rate() == near(1_000)
+    assert running.metric(r'^barid_quota_throttled_seconds_total\{tenant="default",quota="publish_rate"\}') > publishers
+    assert running.stderr.count("clients are slowed down") == 1
+
+
+def test_no_message_is_lost(broker_with, connect, ear, flood, topic):
+    """Not even if the client disconnects at once."""
+    running = broker_with("[limits]\npublish_rate = 1000\n")
+    listener = ear(connect(to=running), topic)
+    publisher = connect(to=running)
+    sent = flood(publisher, topic, count=4_000)
+    sent.wait()
+    publisher.send(wire.disconnect())
+    publisher.stream.shutdown(socket.SHUT_WR)
+    until(lambda: len(listener) == 4_000)
+    assert numbers(listener.payloads) == list(range(4_000))
+    assert listener.times[-1] - listener.times[0] > 2.7, "3,000 behind the burst"
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_acknowledged_messages_come_at_the_rate(broker_with, connect, topic, qos):
+    """Each acknowledgement shows that the message was handled."""
+    running = broker_with("[limits]\npublish_rate = 100\ndurability = \"memory\"\n")
+    client = connect(to=running)
+    started = time.monotonic()
+    for _ in range(250):
+        client.publish(topic, b"x", qos)
+    took = time.monotonic() - started
+    assert 1.35 < took < 2.0, "150 behind the burst"
+
+
+def test_bytes_come_at_the_rate(broker_with, connect, ear, flood, topic):
+    running = broker_with("[limits]\ninbound_bytes_rate = 500000\n")
+    listener = ear(connect(to=running), topic)
+    flood(connect(to=running), topic, size=5_000)
+    time.sleep(1.5)
+    assert listener.rate(of_bytes=True) == near(500_000)
+
+
+def test_a_large_packet_comes_at_the_rate(broker_with, connect, topic):
+    """It is read in parts."""
+    running = broker_with("[limits]\ninbound_bytes_rate = 400000\n")
+    client = connect(to=running)
+    started = time.monotonic()
+    client.publish(topic, bytes(1_200_000), qos=1)
+    assert 1.8 < time.monotonic() - started < 2.6, "a second's worth at once, and two more"
+
+
+def test_a_client_that_is_not_read_from_keeps_its_connection(broker_with, connect, topic):
+    """Its PINGREQ waits behind its messages, longer than the Keep Alive allows."""
+    running = broker_with("[limits]\npublish_rate = 100\n")
+    client = connect(to=running, keep_alive=1)
+    client.send(*[wire.publish(topic, b"x")] * 500, wire.pingreq())
+    started = time.monotonic()
+    client.expect(wire.PINGRESP, timeout=10)
+    assert 3.5 < time.monotonic() - started < 5
+    client.expect_refused(0x8D, timeout=5)
+
+
+def test_a_client_that_only_listens_is_not_slowed_down(broker_with, connect, flood, topic):
+    """Nor is another tenant."""
+    running = broker_with("[limits]\npublish_rate = 50\n[tenants.other.limits]\npublish_rate = 0\n")
+    flood(connect(to=running), topic)
+    time.sleep(1.2)
+    for client in (connect(to=running), connect(to=running, tenant="other")):
+        for _ in range(20):
+            started = time.monotonic()
+            client.ping()
+            assert time.monotonic() - started < 0.2
+    other = connect(to=running, tenant="other")
+    started = time.monotonic()
+    for _ in range(200):
+        other.publish(topic, b"x", qos=1)
+    assert time.monotonic() - started < 2
+
+
+def test_small_clients_are_served_beside_a_flood(broker_with, connect, flood, topic):
+    """A tenant at its limit is shared: who sends little waits little."""
+    running = broker_with("[limits]\npublish_rate = 1000\n")
+    for _ in range(10):
+        flood(connect(to=running), topic)
+    time.sleep(1.5)
+    client = connect(to=running)
+    waits = []
+    for _ in range(20):
+        started = time.monotonic()
+        client.publish("quiet", b"x", qos=1)
+        waits.append(time.monotonic() - started)
+    assert sorted(waits)[10] < 0.5, waits
+
+
+# --------------------------------------------------------------------------------------------------- outbound
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_leave_at_the_rate(broker_with, connect, ear, flood, topic, qos):
+    """None is lost that the queue has room for."""
+    running = broker_with("[limits]\noutbound_bytes_rate = 200000\n")
+    listener = ear(connect(to=running), topic, qos)
+    publisher = connect(to=running)
+    payload = bytes(992)
+    count = 1_000
+    publisher.send(*(wire.publish(topic, b"%08d" % number + payload, qos=qos, packet_id=number + 1 if qos else None)
+                     for number in range(count)))
+    time.sleep(1.5)
+    assert listener.rate(2.0, of_bytes=True) == near(200_000)
+    until(lambda: len(listener) == count)
+    assert numbers(listener.payloads) == list(range(count))
+    assert running.metric(r'^barid_quota_throttled_seconds_total\{.*quota="outbound_bytes_rate"\}') > 2
+
+
+def test_several_subscribers_share_the_rate(broker_with, connect, ear, flood, topic):
+    running = broker_with("[limits]\noutbound_bytes_rate = 300000\nmax_queued_messages = 50\n")
+    listeners = [ear(connect(to=running), topic) for _ in range(10)]
+    flood(connect(to=running), topic, size=400)
+    time.sleep(1.5)
+    before = [sum(listener.sizes) for listener in listeners]
+    started = time.monotonic()
+    time.sleep(3)
+    took = time.monotonic() - started
+    rates = [(sum(listener.sizes) - sizes) / took for listener, sizes in zip(listeners, before)]
+    assert sum(rates) == near(300_000)
+    assert max(rates) < 2 * min(rates), "each gets its share"
+    assert running.metric('^barid_dropped_messages_total.*reason="queue_messages"') > 0
+    assert running.metric('^barid_quota_refused_total.*quota="max_queued_messages"') > 0
+
+
+def test_retained_messages_leave_at_the_rate(broker_with, connect, ear, unique):
+    running = broker_with("[limits]\noutbound_bytes_rate = 100000\n")
+    publisher, name = connect(to=running), unique("r")
+    for number in range(300):
+        publisher.send(wire.publish(f"{name}/{number}", b"%08d" % number + bytes(992), retain=True))
+    publisher.ping()
+    started = time.monotonic()
+    listener = ear(connect(to=running), f"{name}/#")
+    until(lambda: len(listener) == 300)
+    assert 1.8 < time.monotonic() - started < 2.8, "100 at once, and 100 a second"
+
+
+def test_acknowledgements_are_not_delayed(broker_with, connect, ear, topic):
+    """Though the client that publishes also subscribes, and its messages wait."""
+    running = broker_with("[limits]\noutbound_bytes_rate = 20000\n")
+    client = connect(to=running)
+    client.subscribe(topic)
+    for _ in range(100):
+        started = time.monotonic()
+        client.publish(topic, bytes(1_000), qos=1)
+        assert time.monotonic() - started < 0.5
+    client.ping()
+
+
+def test_an_idle_subscriber_gets_a_message_at_once(broker_with, connect, topic):
+    running = broker_with("[limits]\noutbound_bytes_rate = 10000\n")
+    listener, publisher = connect(to=running), connect(to=running)
+    listener.subscribe(topic)
+    for _ in range(20):
+        started = time.monotonic()
+        publisher.publish(topic, b"x")
+        listener.receive(b"x")
+        assert time.monotonic() - started < 0.2
+
+
+# ------------------------------------------------------------------------------------------------ connections
+
+
+RATE, QUOTA = 0x9F, 0x97
+
+
+def refused(broker, dial, version: int, reason: int, names: str, username: str | None = None, client_id: str = "r") -> None:
+    """Expects that a CONNECT is refused, for MQTT 5 with this reason and a text that names the quota."""
+    client = dial(version, broker)
+    connack = client.connect(client_id, username=username)
+    if version == wire.V5:
+        assert connack.reason == reason and names in connack.properties["reason_string"], connack
+    else:
+        assert connack.reason == 3, "server unavailable"
+    client.expect_closed()
+
+
+@pytest.mark.parametrize("version", [wire.V31, wire.V311, wire.V5])
+def test_the_connection_rate(broker_with, connect, dial, version):
+    running = broker_with("[limits]\nconnect_rate = 5\n")
+    for _ in range(5):
+        connect(version, to=running)
+    refused(running, dial, version, RATE, "connect_rate")
+    assert running.metric(r'^barid_quota_refused_total\{tenant="default",quota="connect_rate"\}') == 1
+    assert quotas(running)["connect_rate"] == {"limit": 5, "used": None, "refused": 1, "throttled_seconds": None}
+    assert "connect_rate" in running.stderr
+    time.sleep(0.25)
+    connect(version, to=running)
+
+
+def test_a_client_that_comes_back_needs_no_other_place(broker_with, connect, dial):
+    running = broker_with("[limits]\nmax_connections = 1\n")
+    first = connect(to=running, client_id="same")
+    refused(running, dial, wire.V5, QUOTA, "max_connections")
+    connect(to=running, client_id="same")
+    first.expect_refused(0x8E)
+    assert quotas(running)["max_connections"] == {"limit": 1, "used": 1, "refused": 1, "throttled_seconds": None}
+
+
+@pytest.mark.parametrize("version", [wire.V311, wire.V5])
+def test_connections_of_a_user(broker_with, connect, dial, version):
+    running = broker_with("[limits]\nmax_user_connections = 2\n")
+    ada = [connect(version, to=running, username="acme/ada") for _ in range(2)]
+    refused(running, dial, version, QUOTA, "max_user_connections", "acme/ada")
+    connect(version, to=running, username="acme/bob")
+    ada[0].drop()
+
+    def is_free() -> bool:
+        return dial(version, running).connect("again", username="acme/ada").reason == 0
+
+    until(is_free)
+    assert quotas(running, "acme")["max_user_connections"]["refused"] >= 1
+
+
+def test_the_connection_rate_of_a_user(broker_with, connect, dial):
+    """Who exceeds it does not use up the rate of the tenant."""
+    running = broker_with("[limits]\nconnect_rate = 10\nuser_connect_rate = 1\n")
+    connect(to=running, username="ada")
+    for _ in range(15):
+        refused(running, dial, wire.V5, RATE, "user_connect_rate", "ada")
+    for user in ("bob", "eve", "joe"):
+        connect(to=running, username=user)
+
+
+def test_sessions(broker_with, connect, dial):
+    running = broker_with("[limits]\nmax_sessions = 1\n")
+    connect(to=running)
+    refused(running, dial, wire.V5, QUOTA, "max_sessions")
+    assert quotas(running)["max_sessions"] == {"limit": 1, "used": 1, "refused": 1, "throttled_seconds": None}
+
+
+# ------------------------------------------------------------------------------------------------------ users
+
+
+def test_a_user_at_its_limit_leaves_others_alone(broker_with, connect, ear, flood):
+    """Users with passwords: the rates of one are shared by all its connections."""
+    logins = "".join(hashed("secret", f"acme/{name}") + "\n" for name in ("ada", "bob", "ear"))
+    running = broker_with(f"{logins}[tenants.acme.limits]\nuser_publish_rate = 500\n")
+
+    def of(user: str) -> wire.Client:
+        return connect(to=running, username=f"acme/{user}", password=b"secret", timeout=30)
+
+    listener, quiet = ear(of("ear"), "loud"), ear(of("ear"), "quiet")
+    for _ in range(3):
+        flood(of("ada"), "loud")
+    time.sleep(1.5)
+    bob = of("bob")
+    started = time.monotonic()
+    for _ in range(100):
+        bob.publish("quiet", b"x", qos=1)
+    assert time.monotonic() - started < 2
+    until(lambda: len(quiet) == 100)
+    assert listener.rate() == near(500)
+    flood(bob, "loud")
+    time.sleep(1.5)
+    assert listener.rate() == near(1_000)
+    assert quotas(running, "acme")["user_publish_rate"]["throttled_seconds"] > 3
+
+
+def test_bytes_of_a_user(broker_with, connect, ear, flood, topic):
+    running = broker_with("[limits]\nuser_inbound_bytes_rate = 200000\nuser_outbound_bytes_rate = 100000\n")
+    listener = ear(connect(to=running, username="ear"), topic)
+    flood(connect(to=running, username="ada"), topic, size=2_000)
+    time.sleep(1.5)
+    assert listener.rate(of_bytes=True) == near(100_000)
+    received = running.metric(r'^barid_bytes_total\{tenant="default",direction="in",type="publish"\}')
+    time.sleep(2)
+    more = running.metric(r'^barid_bytes_total\{tenant="default",direction="in",type="publish"\}') - received
+    assert more / 2 == pytest.approx(200_000, rel=0.15)
+
+
+# ----------------------------------------------------------------------------------------------------- reload
+
+
+def test_a_reload_changes_rates_of_connected_clients(broker_with, connect, ear, flood, topic):
+    """Within a second, in both directions, and back to none."""
+    running = broker_with("[limits]\npublish_rate = 200\n")
+    listener = ear(connect(to=running), topic)
+    publisher = connect(to=running)
+    flood(publisher, topic)
+    time.sleep(1.5)
+    assert listener.rate(2) == near(200)
+    running.reload("[limits]\npublish_rate = 2000\n")
+    time.sleep(1)
+    assert listener.rate() == near(2_000)
+    running.reload("[limits]\npublish_rate = 100\n")
+    time.sleep(1)
+    assert listener.rate() == near(100)
+    running.reload("[limits]\npublish_rate = 0\noutbound_bytes_rate = 20000\n")
+    time.sleep(2)
+    assert listener.rate(of_bytes=True) == near(20_000)
+    running.reload("")
+    time.sleep(1)
+    assert listener.rate(1) > 3_000
+
+
+def test_a_reload_wakes_who_waits(broker_with, connect, topic):
+    """A wait of a minute ends when the quota does."""
+    running = broker_with("[limits]\ninbound_bytes_rate = 1000\noutbound_bytes_rate = 1000\n")
+    listener, publisher = connect(to=running), connect(to=running)
+    listener.subscribe(topic)
+    publisher.send(wire.publish(topic, bytes(50_000)), wire.publish(topic, b"next"), wire.pingreq())
+    publisher.expect_nothing(2)
+    running.reload("")
+    publisher.expect(wire.PINGRESP, timeout=2)
+    listener.receive(bytes(50_000), timeout=2)
+    listener.receive(b"next", timeout=2)
+
+
+def test_limits_of_users_that_come_with_a_reload_count_who_is_connected(broker_with, connect, dial, ear, flood, topic):
+    running = broker_with("")
+    listener = ear(connect(to=running, username="ear"), topic)
+    publisher = connect(to=running, username="ada")
+    flood(publisher, topic)
+    running.reload("[limits]\nuser_publish_rate = 300\nmax_user_connections = 1\n")
+    time.sleep(1.5)
+    assert listener.rate() == near(300)
+    refused(running, dial, wire.V5, QUOTA, "max_user_connections", "ada")
+
+
+def test_a_reload_gives_no_new_burst(broker_with, connect, ear, flood, topic):
+    running = broker_with("[limits]\npublish_rate = 500\n")
+    listener = ear(connect(to=running), topic)
+    flood(connect(to=running), topic)
+    time.sleep(1.5)
+    before, started = len(listener), time.monotonic()
+    for rate in (501, 502, 503, 504, 500):
+        running.reload(f"[limits]\npublish_rate = {rate}\n")
+        time.sleep(0.4)
+    assert (len(listener) - before) / (time.monotonic() - started) == near(500)
+
+
+# --------------------------------------------------------------------------------------------------- counting
+
+
+def test_each_refusal_is_counted_by_its_quota(broker_with, connect):
+    running = broker_with("[limits]\nmax_subscriptions = 1\nmax_retained_messages = 1\nmax_entities = 0\nmax_pattern_levels = 1\n")
+    client = connect(to=running)
+    assert client.subscribe("a", "b", "c").reasons == [0, QUOTA, QUOTA]
+    client.unsubscribe("a")
+    assert client.subscribe("a/+/b").reasons == [QUOTA]
+    client.publish("r/1", b"x", qos=1, retain=True)
+    assert client.publish("r/2", b"x", qos=1, retain=True).reason == QUOTA
+    counted = {name: state["refused"] for name, state in quotas(running).items()}
+    assert counted == {"max_subscriptions": 2, "max_pattern_levels": 1, "max_retained_messages": 1}
+    for name, count in counted.items():
+        assert running.metric(rf'^barid_quota_refused_total\{{tenant="default",quota="{name}"\}}') == count
+
+
+def test_queues_that_refuse_are_counted(broker_with, connect, topic):
+    running = broker_with('[limits]\nmax_queued_messages = 2\nqueue_overflow = "reject"\n')
+    away = connect(to=running, clean=False, properties={"session_expiry_interval": 600})
+    away.subscribe(topic, qos=1)
+    away.disconnect()
+    publisher = connect(to=running)
+    assert [publisher.publish(topic, b"x", qos=1).reason for _ in range(4)] == [0, 0, QUOTA, QUOTA]
+    assert quotas(running)["max_queued_messages"]["refused"] == 2
+
+
+def test_without_quotas_nothing_is_counted(broker_with, connect, topic):
+    running = broker_with("")
+    client = connect(to=running)
+    client.publish(topic, b"x", qos=1)
+    assert quotas(running) == {}
+    assert "barid_quota_refused_total{" not in running.http("/metrics")[1]
