@@ -1,5 +1,7 @@
 //! The keys with which tokens are verified.
 
+use std::ops::RangeInclusive;
+
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -12,7 +14,7 @@ const KEYS_MAX: usize = 100;
 const TRIALS_MAX: usize = 8;
 
 /// Lengths of the modulus of an RSA key, in bytes: 2048 to 8192 bits, which is what ring accepts.
-const MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
+const MODULUS: RangeInclusive<usize> = 256..=1024;
 
 /// The keys with which tokens are verified.
 #[derive(Debug, Default)]
