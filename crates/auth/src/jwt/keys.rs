@@ -204,7 +204,7 @@ mod tests {
         KeySet::of_json(json!({"keys": keys, "more": 1}).to_string().as_bytes(), &ALL).unwrap()
     }
 
-    fn changed(mut key: Value, more: Value) -> Value {
+    fn changed(mut key: Value, more: &Value) -> Value {
         key.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         key
     }
@@ -216,24 +216,24 @@ mod tests {
         let short = Value::from(BASE64URL_NOPAD.encode(&[0xff; 255]));
         let long = Value::from(BASE64URL_NOPAD.encode(&[0xff; 1_025]));
         for other in [
-            changed(key.clone(), json!({"use": "enc"})),
-            changed(key.clone(), json!({"key_ops": ["encrypt", "sign"]})),
-            changed(key.clone(), json!({"alg": "RSA-OAEP"})),
-            changed(key.clone(), json!({"alg": "RS512"})),
-            changed(key.clone(), json!({"alg": "HS256"})),
-            changed(key.clone(), json!({"n": short})),
-            changed(key.clone(), json!({"n": long})),
-            changed(key.clone(), json!({"n": "not Base64url"})),
-            changed(key.clone(), json!({"e": null})),
-            changed(key.clone(), json!({"kty": "oct", "k": "AAAA"})),
-            changed(key.clone(), json!({"kty": "PQ"})),
-            changed(key.clone(), json!({"kid": 5})),
-            changed(p256.public_jwk("a"), json!({"crv": "P-384"})),
-            changed(p384.public_jwk("a"), json!({"crv": "P-256"})),
-            changed(p256.public_jwk("a"), json!({"crv": "secp256k1"})),
-            changed(p256.public_jwk("a"), json!({"x": "AAAA"})),
-            changed(Signer::ed25519().public_jwk("a"), json!({"x": "AAAA"})),
-            changed(Signer::ed25519().public_jwk("a"), json!({"crv": "X25519"})),
+            changed(key.clone(), &json!({"use": "enc"})),
+            changed(key.clone(), &json!({"key_ops": ["encrypt", "sign"]})),
+            changed(key.clone(), &json!({"alg": "RSA-OAEP"})),
+            changed(key.clone(), &json!({"alg": "RS512"})),
+            changed(key.clone(), &json!({"alg": "HS256"})),
+            changed(key.clone(), &json!({"n": short})),
+            changed(key.clone(), &json!({"n": long})),
+            changed(key.clone(), &json!({"n": "not Base64url"})),
+            changed(key.clone(), &json!({"e": null})),
+            changed(key.clone(), &json!({"kty": "oct", "k": "AAAA"})),
+            changed(key.clone(), &json!({"kty": "PQ"})),
+            changed(key.clone(), &json!({"kid": 5})),
+            changed(p256.public_jwk("a"), &json!({"crv": "P-384"})),
+            changed(p384.public_jwk("a"), &json!({"crv": "P-256"})),
+            changed(p256.public_jwk("a"), &json!({"crv": "secp256k1"})),
+            changed(p256.public_jwk("a"), &json!({"x": "AAAA"})),
+            changed(Signer::ed25519().public_jwk("a"), &json!({"x": "AAAA"})),
+            changed(Signer::ed25519().public_jwk("a"), &json!({"crv": "X25519"})),
             Signer::secret().public_jwk("a"),
             json!({}),
             json!("key"),
@@ -244,25 +244,27 @@ mod tests {
             assert_eq!(keys.find(Some("a"), Algorithm::ES256).err(), Some(NoKey::UnknownId));
         }
         let zeros = [&[0, 0][..], &[0xff; 256]].concat();
-        let padded = changed(key.clone(), json!({"n": BASE64URL_NOPAD.encode(&zeros)}));
+        let padded = changed(key, &json!({"n": BASE64URL_NOPAD.encode(&zeros)}));
         assert_eq!(set(&[padded]).len(), 1);
     }
 
     #[test]
     fn a_key_is_for_the_algorithms_that_it_names() {
         let key = Signer::rsa().public_jwk("a");
-        let fits = |key: &Value, algorithm| set(&[key.clone()]).find(Some("a"), algorithm).is_ok();
+        let fits = |key: &Value, algorithm| {
+            set(std::slice::from_ref(key)).find(Some("a"), algorithm).is_ok()
+        };
         assert!(fits(&key, Algorithm::RS256) && fits(&key, Algorithm::PS256));
         assert!(!fits(&key, Algorithm::RS384), "not allowed by the settings");
         assert!(!fits(&key, Algorithm::HS256) && !fits(&key, Algorithm::ES256));
-        let only = changed(key, json!({"alg": "PS256", "key_ops": ["verify"]}));
+        let only = changed(key, &json!({"alg": "PS256", "key_ops": ["verify"]}));
         assert!(fits(&only, Algorithm::PS256) && !fits(&only, Algorithm::RS256));
     }
 
     #[test]
     fn the_number_of_keys_is_bounded() {
         let key =
-            |id: usize| changed(Signer::p256().public_jwk(""), json!({"kid": id.to_string()}));
+            |id: usize| changed(Signer::p256().public_jwk(""), &json!({"kid": id.to_string()}));
         let keys: Vec<_> = (0..=TRIALS_MAX).map(key).collect();
         let all = set(&keys);
         assert_eq!(all.find(None, Algorithm::ES256).err(), Some(NoKey::TooMany));
