@@ -6,6 +6,7 @@ mod tests;
 
 use std::error::Error;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,12 +26,11 @@ use tokio::time::timeout;
 
 use look_up::LookUp;
 
-/// Timeouts that can be configured, in milliseconds. The upper bound is the time for which a client waits for its
-/// CONNACK at most, if it is patient.
-pub(crate) const REQUEST_TIMEOUTS_MS: std::ops::RangeInclusive<u64> = 100..=30_000;
+/// Range of timeouts, in milliseconds. Few clients wait longer than half a minute for the answer to a login.
+pub(crate) const REQUEST_TIMEOUTS_MS: RangeInclusive<u64> = 100..=30_000;
 
-/// Time after which an idle connection is closed. Many services close idle connections after a minute or
-/// more, so that most connections are closed by this side.
+/// Time after which an idle connection is closed. Most services keep idle connections for longer, so they rarely
+/// close one at the moment at which a request is written to it.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// Maximum length of the head of an answer, in bytes.

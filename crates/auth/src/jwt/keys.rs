@@ -1,5 +1,7 @@
 //! The keys with which tokens are verified.
 
+use std::ops::RangeInclusive;
+
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -12,7 +14,7 @@ const KEYS_MAX: usize = 100;
 const TRIALS_MAX: usize = 8;
 
 /// Lengths of the modulus of an RSA key, in bytes: 2048 to 8192 bits, which is what ring accepts.
-const MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
+const MODULUS: RangeInclusive<usize> = 256..=1024;
 
 /// The keys with which tokens are verified.
 #[derive(Debug, Default)]
@@ -186,4 +188,93 @@ impl Jwk {
 fn without_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     &number[zeros..]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::signing_for_tests::Signer;
+    use super::*;
+
+    const ALL: [Algorithm; 5] =
+        [Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
+
+    fn set(keys: &[Value]) -> KeySet {
+        KeySet::of_json(json!({"keys": keys, "more": 1}).to_string().as_bytes(), &ALL).unwrap()
+    }
+
+    fn changed(mut key: Value, more: &Value) -> Value {
+        key.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        key
+    }
+
+    #[test]
+    fn keys_for_other_purposes_are_left_out() {
+        let (rsa, p256, p384) = (Signer::rsa(), Signer::p256(), Signer::p384());
+        let key = rsa.public_jwk("a");
+        let short = Value::from(BASE64URL_NOPAD.encode(&[0xff; 255]));
+        let long = Value::from(BASE64URL_NOPAD.encode(&[0xff; 1_025]));
+        for other in [
+            changed(key.clone(), &json!({"use": "enc"})),
+            changed(key.clone(), &json!({"key_ops": ["encrypt", "sign"]})),
+            changed(key.clone(), &json!({"alg": "RSA-OAEP"})),
+            changed(key.clone(), &json!({"alg": "RS512"})),
+            changed(key.clone(), &json!({"alg": "HS256"})),
+            changed(key.clone(), &json!({"n": short})),
+            changed(key.clone(), &json!({"n": long})),
+            changed(key.clone(), &json!({"n": "not Base64url"})),
+            changed(key.clone(), &json!({"e": null})),
+            changed(key.clone(), &json!({"kty": "oct", "k": "AAAA"})),
+            changed(key.clone(), &json!({"kty": "PQ"})),
+            changed(key.clone(), &json!({"kid": 5})),
+            changed(p256.public_jwk("a"), &json!({"crv": "P-384"})),
+            changed(p384.public_jwk("a"), &json!({"crv": "P-256"})),
+            changed(p256.public_jwk("a"), &json!({"crv": "secp256k1"})),
+            changed(p256.public_jwk("a"), &json!({"x": "AAAA"})),
+            changed(Signer::ed25519().public_jwk("a"), &json!({"x": "AAAA"})),
+            changed(Signer::ed25519().public_jwk("a"), &json!({"crv": "X25519"})),
+            Signer::secret().public_jwk("a"),
+            json!({}),
+            json!("key"),
+            json!(null),
+        ] {
+            let keys = set(&[other.clone(), p256.public_jwk("b")]);
+            assert_eq!(keys.len(), 1, "{other}");
+            assert_eq!(keys.find(Some("a"), Algorithm::ES256).err(), Some(NoKey::UnknownId));
+        }
+        let zeros = [&[0, 0][..], &[0xff; 256]].concat();
+        let padded = changed(key, &json!({"n": BASE64URL_NOPAD.encode(&zeros)}));
+        assert_eq!(set(&[padded]).len(), 1);
+    }
+
+    #[test]
+    fn a_key_is_for_the_algorithms_that_it_names() {
+        let key = Signer::rsa().public_jwk("a");
+        let fits = |key: &Value, algorithm| {
+            set(std::slice::from_ref(key)).find(Some("a"), algorithm).is_ok()
+        };
+        assert!(fits(&key, Algorithm::RS256) && fits(&key, Algorithm::PS256));
+        assert!(!fits(&key, Algorithm::RS384), "not allowed by the settings");
+        assert!(!fits(&key, Algorithm::HS256) && !fits(&key, Algorithm::ES256));
+        let only = changed(key, &json!({"alg": "PS256", "key_ops": ["verify"]}));
+        assert!(fits(&only, Algorithm::PS256) && !fits(&only, Algorithm::RS256));
+    }
+
+    #[test]
+    fn the_number_of_keys_is_bounded() {
+        let key =
+            |id: usize| changed(Signer::p256().public_jwk(""), &json!({"kid": id.to_string()}));
+        let keys: Vec<_> = (0..=TRIALS_MAX).map(key).collect();
+        let all = set(&keys);
+        assert_eq!(all.find(None, Algorithm::ES256).err(), Some(NoKey::TooMany));
+        assert_eq!(all.find(Some("3"), Algorithm::ES256).map(|found| found.len()), Ok(1));
+        let fewer = set(&keys[1..]);
+        assert_eq!(fewer.find(None, Algorithm::ES256).map(|found| found.len()), Ok(TRIALS_MAX));
+        let many = json!({"keys": vec![json!(null); KEYS_MAX + 1]}).to_string();
+        assert!(KeySet::of_json(many.as_bytes(), &ALL).unwrap_err().contains("too many"));
+        for other in ["", "[]", "{}", r#"{"keys":{}}"#, r#"{"keys":5}"#] {
+            assert!(KeySet::of_json(other.as_bytes(), &ALL).is_err(), "{other}");
+        }
+    }
 }

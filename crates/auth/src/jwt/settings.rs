@@ -1,5 +1,6 @@
 //! Settings of the JWT back end: plain data.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use super::jwks::Jwks;
 use super::key_files;
 use crate::http_client::{HttpClient, REQUEST_TIMEOUTS_MS, parse_url};
 
-/// Interval between two reads of the keys, in seconds, and the tolerance for clocks: their ranges.
-const REFRESH: std::ops::RangeInclusive<u64> = 10..=86_400;
+/// Range of the interval at which keys are read again, in seconds. It is not less than the pause after a request.
+const REFRESH: RangeInclusive<u64> = 10..=86_400;
+
+/// Maximum tolerance for clocks, in seconds. Clocks that differ by more are wrong.
 const LEEWAY_MAX: u64 = 600;
 
 /// Settings of the JWT back end.

@@ -355,6 +355,24 @@ async fn an_unknown_identifier_causes_a_request() {
 }
 
 #[tokio::test]
+async fn made_up_identifiers_cause_few_requests() {
+    let (own, forger) = (Signer::p256(), Signer::p256());
+    let answer = set(&[("own", &own)]);
+    let (url, log) = serve(move |_| (200, answer.clone())).await;
+    let jwt = at_url(&url, Duration::from_millis(100));
+    read_keys(&jwt).await;
+    let begin = Instant::now();
+    for number in 0..200 {
+        let token = token_with_id(&forger, "ES256", &number.to_string());
+        refused(&jwt, None, token).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let most = begin.elapsed().as_millis() / 100 + 2;
+    let count = log.lock().len();
+    assert!(count > 2 && count as u128 <= most, "{count} requests, {most} allowed");
+}
+
+#[tokio::test]
 async fn keys_are_kept_while_the_url_fails() {
     let (old, new) = (Signer::p256(), Signer::p256());
     let answers = Arc::new(Mutex::new((200, set(&[("old", &old)]))));
