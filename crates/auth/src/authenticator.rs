@@ -214,6 +214,11 @@ impl Authenticator {
         Err(Pending(task.abort_handle()))
     }
 
+    /// Returns the time at which the connection of a client must end.
+    pub fn expiry(&self, principal: &Principal) -> Option<MonoTime> {
+        principal.expires.map(|expires| self.shared.clock.when(expires))
+    }
+
     /// Whether a user is still as it was in `version`.
     pub fn is_current(&self, user: &str, version: Version) -> bool {
         self.shared.version_of(user) == version
@@ -312,7 +317,7 @@ impl Shared {
         };
         let user = credentials.user.as_deref().unwrap_or_default();
         let version = self.version_of(user);
-        let known = self.remembered.find(credentials, Age::Fresh, self.now());
+        let known = self.remembered.find(credentials, Age::Fresh, self.now(), self.clock.wall());
         if let Some(principal) = known {
             self.counts.add(&principal.backend, Verdict::Remembered);
             return Some(Outcome::Accepted(principal, version));
@@ -347,7 +352,12 @@ impl Shared {
                     return Outcome::Denied(format!("{}: {reason}", backend.name()).into());
                 }
                 Answer::Unavailable(error) => {
-                    let known = self.remembered.find(credentials, Age::InGrace, self.now());
+                    let known = self.remembered.find(
+                        credentials,
+                        Age::InGrace,
+                        self.now(),
+                        self.clock.wall(),
+                    );
                     let Some(principal) = known else {
                         return Outcome::Unavailable(error.to_string().into());
                     };

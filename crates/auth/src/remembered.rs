@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::time::MonoTime;
+use barid_core::time::{MonoTime, WallTime};
 use moka::sync::Cache;
 use ring::hmac;
 
@@ -56,6 +56,7 @@ impl Remembered {
         credentials: &Credentials,
         age: Age,
         now: MonoTime,
+        wall: WallTime,
     ) -> Option<Arc<Principal>> {
         let user = credentials.user.as_deref()?;
         let login = self.logins.get(user)?;
@@ -63,7 +64,8 @@ impl Remembered {
             Age::Fresh => self.fresh,
             Age::InGrace => self.fresh + self.grace,
         };
-        if now >= login.since.after(most) {
+        let has_expired = login.principal.expires.is_some_and(|expires| expires <= wall);
+        if has_expired || now >= login.since.after(most) {
             return None;
         }
         let signed = message(user, credentials.password());

@@ -270,7 +270,14 @@ impl Broker {
         note(old.max_tenants != new.max_tenants, "max_tenants");
         note(old.max_connecting_bytes != new.max_connecting_bytes, "max_connecting_bytes");
         note(old.users != new.users, "users");
-        note(old.auth.chain != new.auth.chain, "auth");
+        let of_backends = |auth: &Auth| Auth {
+            hash_threads: 0,
+            remembered: 0,
+            fresh: 0,
+            grace: 0,
+            ..auth.clone()
+        };
+        note(of_backends(&old.auth) != of_backends(&new.auth), "auth");
         note(old.strict_user_names != new.strict_user_names, "strict_user_names");
         note(old.shared_subscriptions != new.shared_subscriptions, "shared_subscriptions");
         note(old.keys != new.keys, "keys (for tokens that come from now on)");
@@ -289,7 +296,8 @@ impl Broker {
         applied.max_tenants = new.max_tenants;
         applied.max_connecting_bytes = new.max_connecting_bytes;
         applied.users = new.users.clone();
-        applied.auth.chain = new.auth.chain.clone();
+        let Auth { hash_threads, remembered, fresh, grace, .. } = old.auth;
+        applied.auth = Auth { hash_threads, remembered, fresh, grace, ..new.auth.clone() };
         applied.strict_user_names = new.strict_user_names;
         applied.shared_subscriptions = new.shared_subscriptions.clone();
         applied.keys = new.keys.clone();
@@ -331,8 +339,12 @@ impl Broker {
         needs(old.data_dir != new.data_dir, "data_dir");
         needs(old.storage != new.storage, "storage");
         needs(old.workers != new.workers, "workers");
-        let of_threads = |auth: &Auth| Auth { chain: None, ..auth.clone() };
-        needs(of_threads(&old.auth) != of_threads(&new.auth), "auth (except auth.chain)");
+        let of_authenticator =
+            |auth: &Auth| (auth.hash_threads, auth.remembered, auth.fresh, auth.grace);
+        needs(
+            of_authenticator(&old.auth) != of_authenticator(&new.auth),
+            "auth.hash_threads, auth.remembered, auth.fresh, auth.grace",
+        );
         self.shared.apply(applied);
         report
     }

@@ -18,6 +18,7 @@ mod exposition;
 mod listener;
 mod logins;
 mod rate_limit;
+mod remotes;
 mod shards;
 mod shared;
 mod sockets;

@@ -2,8 +2,8 @@
 //! told of changes.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use barid_auth::store::StoreUsers;
@@ -19,9 +19,11 @@ use barid_engine::managed::{Managed, ManagedKind};
 use barid_engine::names::{full_name, tenant_of};
 use barid_engine::owner::Owner;
 use barid_engine::random::Random;
+use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::rate_limit::Seldom;
+use crate::remotes::Remotes;
 use crate::settings::{Auth, Settings};
 
 /// The thread of a connection, as the authenticator sees it.
@@ -54,6 +56,9 @@ pub struct Logins {
     /// Whether the first user in the store has been seen, after which the chains of all tenants are others.
     store_is_used: AtomicBool,
     undecided: Mutex<Seldom>,
+    remotes: Mutex<Remotes>,
+    clock: Clock,
+    this: Weak<Self>,
 }
 
 /// Where the chains of tenants come from.
@@ -63,6 +68,8 @@ struct Source {
     managed: Arc<Managed>,
     file: Option<Arc<dyn Backend>>,
     store: Arc<dyn Backend>,
+    /// The other back ends, by name.
+    remote: HashMap<Box<str>, Arc<dyn Backend>>,
 }
 
 impl Logins {
@@ -79,13 +86,16 @@ impl Logins {
         let authenticator = Authenticator::start(settings_of(&settings.auth), clock, random)?;
         let users = StoreUsers::new(Arc::clone(managed));
         let store = Arc::new(Passwords::new(users, authenticator.hashing()));
-        let logins = Arc::new(Self {
+        let logins = Arc::new_cyclic(|this| Self {
             authenticator,
             managed: Arc::clone(managed),
             store,
             followers: RwLock::default(),
             store_is_used: AtomicBool::new(false),
             undecided: Mutex::default(),
+            remotes: Mutex::default(),
+            clock,
+            this: this.clone(),
         });
         logins.configure(settings);
         let following = Arc::downgrade(&logins);
@@ -111,7 +121,13 @@ impl Logins {
             let users = Passwords::new(users, self.authenticator.hashing());
             Arc::new(users) as Arc<dyn Backend>
         });
+        let mut remotes = self.remotes.lock();
+        remotes.configure(&settings.auth, &self.authenticator, self.clock, &self.this);
+        let names = settings.auth.remote_names();
+        let remote = names.filter_map(|name| Some((name.into(), remotes.get(name)?))).collect();
+        drop(remotes);
         self.authenticator.set_chains(Arc::new(Source {
+            remote,
             settings: Arc::clone(settings),
             managed: Arc::clone(&self.managed),
             file,
@@ -208,7 +224,7 @@ impl Source {
         let found = match name {
             ConfiguredUsers::NAME => self.file.clone(),
             barid_auth::store::NAME => Some(Arc::clone(&self.store)),
-            _ => None,
+            _ => self.remote.get(name).cloned(),
         };
         found.ok_or_else(|| Unavailable(format!("there is no back end `{name}`")))
     }
@@ -230,7 +246,7 @@ fn changed_scopes(old: &Settings, new: &Settings) -> Vec<Scope> {
     }
     let by_name = |settings: &Settings| {
         let users = settings.users.iter().map(|user| (full_name(&user.name), user.clone()));
-        users.collect::<hashbrown::HashMap<_, _>>()
+        users.collect::<HashMap<_, _>>()
     };
     let (before, after) = (by_name(old), by_name(new));
     for name in before.keys().chain(after.keys()) {

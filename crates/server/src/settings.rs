@@ -13,6 +13,9 @@ use std::path::PathBuf;
 pub use entities::{Queue, Rule as SubscriptionRule, Subscription, Topic};
 pub use keys::{Key, Right, Secret};
 
+use barid_auth::mysql::MysqlSettings;
+use barid_auth::redis::RedisSettings;
+use barid_auth::{HttpSettings, JwtSettings};
 use serde::Deserialize;
 
 use barid_engine::bindings::Binding;
@@ -260,10 +263,10 @@ pub struct TenantSettings {
 }
 
 /// How logins are decided.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
-    /// Names of the back ends that are asked, in order: `file`, `store`. `None`: both, unless there never was a
+    /// Names of the back ends that are asked, in order: `file`, `store`, and those below. `None`: both, unless there never was a
     /// user in either; then any client may connect. An empty list: any client may connect.
     pub chain: Option<Vec<String>>,
     /// Number of threads that verify password hashes; 0: one for each core. The share of the cores that a
@@ -276,11 +279,37 @@ pub struct Auth {
     pub fresh: u32,
     /// Time beyond `fresh` for which a login is remembered while a back end cannot be asked, in seconds.
     pub grace: u32,
+    /// Back ends in MySQL or MariaDB, by name.
+    pub mysql: BTreeMap<String, MysqlSettings>,
+    /// Caches in Redis, by the name of the back end in MySQL that each is in front of.
+    pub redis: BTreeMap<String, RedisSettings>,
+    /// Back ends that accept JSON Web Tokens, by name.
+    pub jwt: BTreeMap<String, JwtSettings>,
+    /// Back ends that ask a service over HTTP, by name.
+    pub http: BTreeMap<String, HttpSettings>,
+}
+
+impl Auth {
+    /// Names of the back ends in MySQL, of tokens and of services, in no order. Two may be the same.
+    pub fn remote_names(&self) -> impl Iterator<Item = &str> {
+        let names = self.mysql.keys().chain(self.jwt.keys()).chain(self.http.keys());
+        names.map(String::as_str)
+    }
 }
 
 impl Default for Auth {
     fn default() -> Self {
-        Self { chain: None, hash_threads: 0, remembered: 100_000, fresh: 600, grace: 3_600 }
+        Self {
+            chain: None,
+            hash_threads: 0,
+            remembered: 100_000,
+            fresh: 600,
+            grace: 3_600,
+            mysql: BTreeMap::new(),
+            redis: BTreeMap::new(),
+            jwt: BTreeMap::new(),
+            http: BTreeMap::new(),
+        }
     }
 }
 

@@ -190,6 +190,8 @@ impl Connection {
         let is_current = principal.as_ref().zip(version).is_none_or(|(principal, version)| {
             turn.shared.logins.authenticator.is_current(&principal.user, version)
         });
+        let authenticator = &turn.shared.logins.authenticator;
+        self.expires = principal.as_ref().and_then(|principal| authenticator.expiry(principal));
         self.principal = principal;
         if !is_current {
             self.renew(turn, true);

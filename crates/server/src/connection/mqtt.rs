@@ -57,6 +57,8 @@ pub struct Connection {
     pub(super) stage: Stage,
     /// The identity of the client; `None`: it has not logged in, or any client may connect.
     pub(super) principal: Option<Arc<Principal>>,
+    /// The time at which the token of the client expires.
+    pub(super) expires: Option<MonoTime>,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl Connection {
             ends: false,
             stage,
             principal: None,
+            expires: None,
         })
     }
 
@@ -232,7 +235,7 @@ impl Connection {
                 Some(*until)
             }
             Stage::Authenticating(waiting) => Some(waiting.until),
-            Stage::Active(client) => client.deadline(),
+            Stage::Active(client) => client.deadline().into_iter().chain(self.expires).min(),
         }
     }
 

@@ -1,0 +1,152 @@
+//! Back ends of logins that are elsewhere: databases, services, and the keys of tokens.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use barid_auth::mysql::{Mysql, MysqlSettings};
+use barid_auth::redis::{Cached, RedisSettings};
+use barid_auth::{
+    Authenticator, Backend, Changed, Http, HttpSettings, Jwt, JwtSettings, Passwords, Scope,
+};
+use barid_engine::clock::Clock;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tracing::error;
+
+use crate::logins::Logins;
+use crate::settings::Auth;
+
+/// The back ends of a configuration, by name.
+#[derive(Debug, Default)]
+pub struct Remotes(BTreeMap<String, Remote>);
+
+/// One back end, with what it does in the background.
+#[derive(Debug)]
+struct Remote {
+    settings: Kind,
+    backend: Arc<dyn Backend>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// The settings of a back end.
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Mysql(MysqlSettings, Option<RedisSettings>),
+    Jwt(JwtSettings),
+    Http(HttpSettings),
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Remotes {
+    /// Returns the back end with this name.
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Backend>> {
+        self.0.get(name).map(|remote| Arc::clone(&remote.backend))
+    }
+
+    /// Applies a configuration. Back ends whose settings have not changed stay as they are. A back end that
+    /// cannot be created is logged, and does not exist: nobody logs in through it.
+    pub fn configure(
+        &mut self,
+        auth: &Auth,
+        authenticator: &Authenticator,
+        clock: Clock,
+        logins: &Weak<Logins>,
+    ) {
+        let mut before = std::mem::take(&mut self.0);
+        for (name, settings) in kinds(auth) {
+            let kept = before.remove(&name).filter(|remote| remote.settings == settings);
+            let remote = match kept {
+                Some(remote) => Ok(remote),
+                None => settings.start(&name, authenticator, clock, logins),
+            };
+            match remote {
+                Ok(remote) => {
+                    self.0.insert(name, remote);
+                }
+                Err(reason) => {
+                    error!(backend = name, "cannot use this back end of logins: {reason}")
+                }
+            }
+        }
+    }
+}
+
+fn kinds(auth: &Auth) -> impl Iterator<Item = (String, Kind)> {
+    let mysql = auth.mysql.iter().map(|(name, settings)| {
+        (name.clone(), Kind::Mysql(settings.clone(), auth.redis.get(name).cloned()))
+    });
+    let jwt = auth.jwt.iter().map(|(name, settings)| (name.clone(), Kind::Jwt(settings.clone())));
+    let http =
+        auth.http.iter().map(|(name, settings)| (name.clone(), Kind::Http(settings.clone())));
+    mysql.chain(jwt).chain(http)
+}
+
+impl Kind {
+    fn start(
+        self,
+        name: &str,
+        authenticator: &Authenticator,
+        clock: Clock,
+        logins: &Weak<Logins>,
+    ) -> Result<Remote, String> {
+        let (runtime, hashing) = (authenticator.runtime(), authenticator.hashing());
+        let tell = {
+            let logins = logins.clone();
+            move |changed: Changed<'_>| {
+                if let Some(logins) = logins.upgrade() {
+                    logins.changed(&scope_of(changed));
+                }
+            }
+        };
+        let (backend, tasks): (Arc<dyn Backend>, _) = match &self {
+            Self::Jwt(settings) => {
+                let jwt = Jwt::new(name, settings.clone())?;
+                jwt.start(runtime);
+                (Arc::new(jwt), Vec::new())
+            }
+            Self::Http(settings) => (Arc::new(Http::new(name, settings)?), Vec::new()),
+            Self::Mysql(settings, None) => {
+                let mysql = Arc::new(Mysql::new(name, settings.clone())?);
+                let watching = watch(runtime, Arc::clone(&mysql), tell);
+                (Arc::new(Passwords::new(mysql, hashing)), vec![watching])
+            }
+            Self::Mysql(settings, Some(redis)) => {
+                let mysql = Arc::new(Mysql::new(name, settings.clone())?);
+                let cached = Cached::new(Arc::clone(&mysql), redis.clone(), clock)?;
+                let cached = Arc::new(cached);
+                let running = runtime.spawn(Arc::clone(&cached).run(tell.clone()));
+                let cache = Arc::clone(&cached);
+                let watching = watch(runtime, mysql, move |changed| {
+                    cache.forget(changed);
+                    tell(changed);
+                });
+                let tasks = vec![running.abort_handle(), watching];
+                (Arc::new(Passwords::new(cached, hashing)), tasks)
+            }
+        };
+        Ok(Remote { settings: self, backend, tasks })
+    }
+}
+
+fn watch(
+    runtime: &Handle,
+    mysql: Arc<Mysql>,
+    tell: impl Fn(Changed<'_>) + Send + Sync + 'static,
+) -> AbortHandle {
+    runtime.spawn(async move { mysql.watch(tell).await }).abort_handle()
+}
+
+fn scope_of(changed: Changed<'_>) -> Scope {
+    match changed {
+        Changed::User(user) => Scope::User(user.into()),
+        Changed::Tenant(tenant) => Scope::Tenant(tenant.into()),
+        Changed::Everybody => Scope::Everybody,
+    }
+}
