@@ -106,10 +106,9 @@ class Settings:
         text = f"""
             [auth]
             chain = ["main"]
-            remembered = {remembered}
+            fresh = {remembered}
             grace = {grace}
-            [auth.backends.main]
-            type = "mysql"
+            [auth.mysql.main]
             url_file = "{self.users.url_file}"
             {mysql}
         """
@@ -118,8 +117,7 @@ class Settings:
             file = self.directory / f"secret-{abs(hash(secret))}"
             file.write_text(secret)
             text += f"""
-            [auth.backends.main.cache]
-            type = "redis"
+            [auth.redis.main]
             url_file = "{self.directory}/redis.url"
             secret_file = "{file}"
             {redis}

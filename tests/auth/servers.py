@@ -135,12 +135,16 @@ class MariaDb(Server):
 
     def execute(self, sql: str, user: str = "root") -> str:
         """Executes statements and returns the rows of their results: one line each, with tabs between the columns."""
-        words = ["mariadb", "--no-defaults", "--batch", "--skip-column-names", "--default-character-set=utf8mb4",
-                 "--host=127.0.0.1", f"--port={self.port}", f"--user={user}", "--database=barid"]
+        words = [*self.client(user).split(), "--batch", "--skip-column-names", "--database=barid"]
         words += [f"--password={self.PASSWORD}"] if user == "barid" else []
         done = subprocess.run(words, input=sql, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def client(self, user: str = "root") -> str:
+        """Returns the command of the server's client."""
+        program = shutil.which("mariadb", path=PATH)
+        return f"{program} --no-defaults --default-character-set=utf8mb4 --host=127.0.0.1 --port={self.port} --user={user}"
 
     @property
     def url(self) -> str:

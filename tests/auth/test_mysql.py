@@ -122,7 +122,7 @@ def test_restarted_between_two_logins(guarded, mariadb, login, version):
 def test_a_database_that_hangs_delays_nobody_else(settings, broker_with, mariadb, login, dial, version):
     mariadb.add("acme/ada")
     file_user = hashed("secret", "globex/eve")
-    running = broker_with(settings.toml(more=f'\n[tenants.globex]\nchain = ["file"]\n{file_user}'))
+    running = broker_with(settings.toml(more=f'\n[tenants.globex]\nauth = ["file"]\n{file_user}'))
     assert login(running, "acme/ada", version=version).connack.reason == ACCEPTED
     assert login(running, "globex/eve", version=version).connack.reason == ACCEPTED
     mariadb.server.pause()

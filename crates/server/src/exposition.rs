@@ -2,6 +2,7 @@
 
 mod bindings;
 mod entities;
+mod logins;
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -268,6 +269,7 @@ pub fn exposition(shared: &Shared) -> String {
     requests(&mut text, shared, &snapshots);
     entities::entities(&mut text, shared);
     bindings::bindings(&mut text, shared);
+    logins::logins(&mut text, shared);
     let name = "barid_dropped_messages_total";
     header(&mut text, name, "counter", "Messages that did not reach a session.");
     for snapshot in &snapshots {
