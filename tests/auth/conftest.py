@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 import wire
+from answers import hashed
 from broker import BINARY, Broker
 from servers import MariaDb, Redis, quoted
 
 # A secret that the brokers of a test share.
 SECRET = "0123456789abcdef0123456789abcdef"
-
-
-def hashed(password: str, name: str | None = None) -> str:
-    """Returns what `barid passwd` prints, with a hash that is cheap to verify."""
-    words = [BINARY, "passwd", "--stdin", "--cost", "device", *([name] if name else [])]
-    return subprocess.run(words, input=password, capture_output=True, text=True, check=True).stdout.strip()
 
 
 HASHES: dict[str, str] = {}
@@ -149,9 +144,3 @@ def login(dial):
         return client
 
     return login_
-
-
-# What CONNACK says, by version: let in, wrong password or unknown, cannot tell.
-ACCEPTED = 0
-DENIED = {wire.V311: 4, wire.V5: 0x86}
-UNAVAILABLE = {wire.V311: 3, wire.V5: 0x88}

@@ -9,7 +9,7 @@ import pytest
 
 import wire
 from broker import BINARY, until
-from conftest import ACCEPTED, DENIED, UNAVAILABLE
+from answers import ACCEPTED, DENIED, UNAVAILABLE
 
 V5 = wire.V5
 

@@ -393,7 +393,11 @@ impl Shared {
         }
         if let Err(error) = rights.check(&user) {
             return Outcome::Unavailable(
-                format!("{}: the rights of the user are invalid: {error}", backend.name()).into(),
+                format!(
+                    "back end `{}`: the `rights` of the user are invalid: {error}",
+                    backend.name()
+                )
+                .into(),
             );
         }
         let rules = if credentials.user.is_some() {

@@ -23,7 +23,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::rate_limit::Seldom;
-use crate::remotes::Remotes;
+use crate::remotes::{Remotes, Tell};
 use crate::settings::{Auth, Settings};
 
 /// The thread of a connection, as the authenticator sees it.
@@ -122,7 +122,13 @@ impl Logins {
             Arc::new(users) as Arc<dyn Backend>
         });
         let mut remotes = self.remotes.lock();
-        remotes.configure(&settings.auth, &self.authenticator, self.clock, &self.this);
+        let this = self.this.clone();
+        let tell: Tell = Arc::new(move |scope| {
+            if let Some(logins) = this.upgrade() {
+                logins.changed(scope);
+            }
+        });
+        remotes.configure(&settings.auth, &self.authenticator, self.clock, &tell);
         let names = settings.auth.remote_names();
         let remote = names.filter_map(|name| Some((name.into(), remotes.get(name)?))).collect();
         drop(remotes);

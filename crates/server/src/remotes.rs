@@ -1,7 +1,7 @@
 //! Back ends of logins that are elsewhere: databases, services, and the keys of tokens.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use barid_auth::mysql::{Mysql, MysqlSettings};
 use barid_auth::redis::{Cached, RedisSettings};
@@ -13,8 +13,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tracing::error;
 
-use crate::logins::Logins;
 use crate::settings::Auth;
+
+/// Called with the users that may have changed at a back end.
+pub type Tell = Arc<dyn Fn(&Scope) + Send + Sync>;
 
 /// The back ends of a configuration, by name.
 #[derive(Debug, Default)]
@@ -51,20 +53,21 @@ impl Remotes {
     }
 
     /// Applies a configuration. Back ends whose settings have not changed stay as they are. A back end that
-    /// cannot be created is logged, and does not exist: nobody logs in through it.
+    /// cannot be created is logged, and does not exist: nobody logs in through it. `tell` is called when users may
+    /// have changed.
     pub fn configure(
         &mut self,
         auth: &Auth,
         authenticator: &Authenticator,
         clock: Clock,
-        logins: &Weak<Logins>,
+        tell: &Tell,
     ) {
         let mut before = std::mem::take(&mut self.0);
         for (name, settings) in kinds(auth) {
             let kept = before.remove(&name).filter(|remote| remote.settings == settings);
             let remote = match kept {
                 Some(remote) => Ok(remote),
-                None => settings.start(&name, authenticator, clock, logins),
+                None => settings.start(&name, authenticator, clock, tell),
             };
             match remote {
                 Ok(remote) => {
@@ -94,16 +97,12 @@ impl Kind {
         name: &str,
         authenticator: &Authenticator,
         clock: Clock,
-        logins: &Weak<Logins>,
+        tell: &Tell,
     ) -> Result<Remote, String> {
         let (runtime, hashing) = (authenticator.runtime(), authenticator.hashing());
         let tell = {
-            let logins = logins.clone();
-            move |changed: Changed<'_>| {
-                if let Some(logins) = logins.upgrade() {
-                    logins.changed(&scope_of(changed));
-                }
-            }
+            let tell = Arc::clone(tell);
+            move |changed: Changed<'_>| tell(&scope_of(changed))
         };
         let (backend, tasks): (Arc<dyn Backend>, _) = match &self {
             Self::Jwt(settings) => {
