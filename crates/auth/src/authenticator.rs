@@ -23,9 +23,12 @@ use crate::chain::{Chain, Chains};
 use crate::counts::{Counts, Verdict};
 use crate::credentials::{Credentials, PASSWORD_MAX};
 use crate::directory::Unavailable;
+use crate::enhanced::{Exchange, Step};
 use crate::hashing::Hashing;
+use crate::password;
 use crate::principal::{Outcome, Principal, Version};
 use crate::remembered::{Age, Remembered};
+use crate::scram::{ClientFirst, Keys};
 
 /// Threads for blocking work besides the verification of passwords: look-ups of host names.
 const OTHER_BLOCKING_THREADS: usize = 4;
@@ -75,6 +78,9 @@ struct Shared {
     hasher: RandomState,
     clock: Clock,
     grace: Duration,
+    random: Random,
+    /// Makes the messages of SCRAM for names without a user.
+    secret: [u8; 32],
     counts: Counts,
     /// Tenants with a user that has logged in.
     tenants: Cache<Box<str>, ()>,
@@ -128,11 +134,17 @@ impl Drop for Pending {
 }
 
 impl Authenticator {
-    /// Starts the service. Any client may connect until it has [chains](Self::set_chains).
+    /// Starts the service. `secret` must be the same after a restart: otherwise the messages of SCRAM show which
+    /// users exist. Any client may connect until it has [chains](Self::set_chains).
     ///
     /// # Errors
     /// Fails if the operating system has no more threads or file descriptors.
-    pub fn start(settings: Settings, clock: Clock, random: Random) -> io::Result<Self> {
+    pub fn start(
+        settings: Settings,
+        secret: [u8; 32],
+        clock: Clock,
+        random: Random,
+    ) -> io::Result<Self> {
         let Settings { hash_threads, remembered, fresh, grace } = settings;
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -155,6 +167,8 @@ impl Authenticator {
             hasher: RandomState::new(),
             clock,
             grace,
+            random,
+            secret,
             counts: Counts::default(),
             tenants: Cache::new(TENANTS_MAX),
         });
@@ -212,6 +226,22 @@ impl Authenticator {
         let shared = Arc::clone(&self.shared);
         let task = self.runtime.spawn(async move { reply(shared.decide(&credentials).await) });
         Err(Pending(task.abort_handle()))
+    }
+
+    /// Begins an exchange of [`Method::Scram`] with the first message of a client. `reply` is called with what
+    /// follows on another thread, unless the returned [`Pending`] has been dropped.
+    pub fn begin_exchange(
+        &self,
+        credentials: Credentials,
+        message: Box<[u8]>,
+        reply: impl FnOnce(Step) + Send + 'static,
+    ) -> Pending {
+        let shared = Arc::clone(&self.shared);
+        let task = self.runtime.spawn(async move {
+            let step = shared.challenge(&credentials, &message).await;
+            reply(step.unwrap_or_else(Step::Ended));
+        });
+        Pending(task.abort_handle())
     }
 
     /// Returns the time at which the connection of a client must end.
@@ -345,7 +375,16 @@ impl Shared {
             match answer {
                 Answer::Unknown => {}
                 Answer::Accepted(accepted) => {
-                    return self.accept(credentials, &chain, &**backend, *accepted, version);
+                    let backend = &**backend;
+                    let remembered = backend.may_be_remembered();
+                    return self.accept(
+                        credentials,
+                        &chain,
+                        backend,
+                        *accepted,
+                        version,
+                        remembered,
+                    );
                 }
                 Answer::Refused(reason) => {
                     self.remembered.forget(user);
@@ -378,6 +417,7 @@ impl Shared {
         backend: &dyn Backend,
         accepted: Accepted,
         version: Version,
+        may_be_remembered: bool,
     ) -> Outcome {
         let Accepted { user, rights, proof, expires } = accepted;
         // A back end must not let a client into another tenant than the one whose chain it is in. A client
@@ -418,10 +458,64 @@ impl Shared {
         if let Some(tenant) = tenant_of(Some(&principal.user)) {
             self.tenants.insert(tenant.into(), ());
         }
-        if backend.may_be_remembered() && self.version_of(&principal.user) == version {
+        if may_be_remembered && self.version_of(&principal.user) == version {
             self.remembered.put(credentials, &principal, self.now());
         }
         Outcome::Accepted(principal, version)
+    }
+
+    /// Answers the first message of SCRAM. For a user that no back end has, and for one who has no keys, the
+    /// answer looks like that for a user, and no proof will be right.
+    async fn challenge(&self, credentials: &Credentials, message: &[u8]) -> Result<Step, Outcome> {
+        let denied = |reason: String| Outcome::Denied(reason.into());
+        let unavailable = |error: Unavailable| Outcome::Unavailable(error.to_string().into());
+        let first = ClientFirst::read(message).map_err(|failure| denied(failure.to_string()))?;
+        let user = Credentials::full(first.user());
+        if credentials.user.as_ref().is_some_and(|named| *named != user) {
+            return Err(denied("SCRAM names another user than CONNECT".into()));
+        }
+        let tenant = tenant_of(Some(&user));
+        let tenant = tenant.ok_or_else(|| denied("the user name has no valid tenant".into()))?;
+        let version = self.version_of(&user);
+        let chain = self.chain_of(tenant).map_err(unavailable)?;
+        let mut found = None;
+        for backend in chain.backends.iter() {
+            match backend.record(&user).await {
+                Ok(None) => {}
+                Ok(Some(record)) => {
+                    found = Some((backend, record));
+                    break;
+                }
+                Err(error) => {
+                    self.counts.add(backend.name(), Verdict::Unavailable);
+                    return Err(unavailable(error));
+                }
+            }
+        }
+        let keys = found
+            .as_ref()
+            .and_then(|(_, record)| Keys::of(&record.password).filter(|_| !record.disabled));
+        let decoy = || chain.backends.iter().find_map(|backend| backend.decoy(&user));
+        let (keys, is_user) = match keys {
+            Some(keys) => (keys, true),
+            None => (Keys::mock(&self.secret, &user, decoy().as_deref()), false),
+        };
+        let accepted = match found.filter(|_| is_user) {
+            None => None,
+            Some((backend, record)) => {
+                let proof = password::proof(&record.password);
+                let credentials = Credentials { user: Some(user.clone()), ..credentials.clone() };
+                let accepted = Accepted { user, rights: record.rights, proof, expires: None };
+                let backend = &**backend;
+                match self.accept(&credentials, &chain, backend, accepted, version, false) {
+                    Outcome::Accepted(principal, version) => Some((principal, version)),
+                    other => return Err(other),
+                }
+            }
+        };
+        let (challenged, message) = first.challenge(keys, self.random.bytes());
+        let exchange = Exchange { challenged, accepted };
+        Ok(Step::Challenge(Box::new(exchange), message.into_bytes().into()))
     }
 
     /// Denies a login of a user that no back end knows. A password hash is verified first, which costs as much

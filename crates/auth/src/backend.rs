@@ -6,7 +6,7 @@ use barid_core::time::WallTime;
 use barid_engine::rights::Rights;
 
 use crate::credentials::Credentials;
-use crate::directory::{Answering, Unavailable};
+use crate::directory::{Answering, Record, Unavailable};
 
 /// A source of users, which decides on their logins.
 ///
@@ -37,6 +37,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// hashes.
     fn decoy(&self, _user: &str) -> Option<String> {
         None
+    }
+
+    /// Returns what the back end stores about a user, for methods in which the client does not send its
+    /// password. `None`: the back end does not have the user, or stores no password hashes.
+    fn record<'a>(&'a self, _user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Whether an accepted login may be accepted again from memory, if user name and password are the same.

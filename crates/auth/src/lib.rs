@@ -13,6 +13,7 @@ mod configured;
 mod counts;
 mod credentials;
 mod directory;
+mod enhanced;
 #[cfg(test)]
 mod for_tests;
 mod foreign_rights;
@@ -28,7 +29,7 @@ mod principal;
 pub mod redis;
 mod remembered;
 mod remote;
-pub mod scram;
+mod scram;
 pub mod store;
 pub mod stored;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use configured::ConfiguredUsers;
 pub use counts::{Counts, Verdict};
 pub use credentials::{CertificateNames, Credentials, PASSWORD_MAX, Protocol};
 pub use directory::{Answering, Changed, Directory, Record, Unavailable};
+pub use enhanced::{Exchange, Method, Proved, Step};
 pub use hashing::Hashing;
 pub use http::{Http, HttpSettings};
 pub use jwt::{Jwt, JwtSettings};

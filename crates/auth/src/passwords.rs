@@ -4,7 +4,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::backend::{Accepted, Answer, Backend, Renewal};
 use crate::credentials::{Credentials, PASSWORD_MAX};
-use crate::directory::{Answering, Directory, Record};
+use crate::directory::{Answering, Directory, Record, Unavailable};
 use crate::hashing::Hashing;
 use crate::password;
 
@@ -87,6 +87,10 @@ impl<D: Directory> Backend for Passwords<D> {
 
     fn renew<'a>(&'a self, user: &'a str, proof: u64) -> Answering<'a, Renewal> {
         Box::pin(self.stay(user, proof))
+    }
+
+    fn record<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
+        self.directory.find(user)
     }
 
     fn decoy(&self, user: &str) -> Option<String> {

@@ -10,7 +10,7 @@ use barid_auth::store::StoreUsers;
 use barid_auth::stored::StoredTenant;
 use barid_auth::{
     Authenticator, Backend, Chain, Chains, ConfiguredUsers, Outcome, Passwords, Record, Scope,
-    Standing, Unavailable,
+    Standing, Step, Unavailable,
 };
 use barid_engine::access::TenantRules;
 use barid_engine::clock::Clock;
@@ -30,6 +30,9 @@ use crate::settings::{Auth, Settings};
 pub trait LoginOwner: Owner {
     /// Delivers the outcome of the login of a connection.
     fn authenticated(&self, connection: ConnectionId, outcome: Outcome);
+
+    /// Delivers what follows the first message of an enhanced authentication.
+    fn stepped(&self, connection: ConnectionId, step: Step);
 
     /// Tells whether the client of a connection may stay.
     fn renewed(&self, connection: ConnectionId, standing: Standing);
@@ -73,17 +76,19 @@ struct Source {
 }
 
 impl Logins {
-    /// Starts the authenticator.
+    /// Starts the authenticator. `secret` is the same after a restart.
     ///
     /// # Errors
     /// Fails if the operating system has no more threads or file descriptors.
     pub fn start(
         settings: &Arc<Settings>,
         managed: &Arc<Managed>,
+        secret: [u8; 32],
         clock: Clock,
         random: Random,
     ) -> io::Result<Arc<Self>> {
-        let authenticator = Authenticator::start(settings_of(&settings.auth), clock, random)?;
+        let authenticator =
+            Authenticator::start(settings_of(&settings.auth), secret, clock, random)?;
         let users = StoreUsers::new(Arc::clone(managed));
         let store = Arc::new(Passwords::new(users, authenticator.hashing()));
         let logins = Arc::new_cyclic(|this| Self {

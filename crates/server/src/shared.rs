@@ -1,7 +1,8 @@
 //! State that all threads of a broker share.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +17,9 @@ use barid_engine::entities::EntityError;
 use barid_engine::ids::ConnectionId;
 use barid_engine::managed::{Managed, ManagedKind};
 use barid_engine::names::{full_name, tenant_of};
-use barid_store::DataDir;
+use barid_store::{DataDir, private};
 use parking_lot::{Mutex, RwLock};
+use tracing::warn;
 
 use crate::logins::Logins;
 use crate::settings::Settings;
@@ -75,7 +77,8 @@ impl Shared {
         engine.apply(engine_settings(&settings, Some(&engine.managed)));
         follow_tenants(&engine);
         let settings = Arc::new(settings);
-        let logins = Logins::start(&settings, &engine.managed, clock, system::RANDOM)?;
+        let secret = login_secret(data_dir.path());
+        let logins = Logins::start(&settings, &engine.managed, secret, clock, system::RANDOM)?;
         Ok(Self {
             logins,
             bans: Bans::new(Arc::clone(&engine.managed), clock),
@@ -168,6 +171,28 @@ fn engine_settings(settings: &Settings, managed: Option<&Arc<Managed>>) -> Engin
         settings_of: Arc::new(move |tenant| settings_of(&of_tenants, managed.as_deref(), tenant)),
         sys_interval: settings.sys.interval,
     }
+}
+
+/// Reads the secret of logins, which is made when a data directory has none.
+fn login_secret(data_dir: &Path) -> [u8; 32] {
+    let path = data_dir.join("login.secret");
+    let made: [u8; 32] = system::RANDOM.bytes();
+    let write = || -> io::Result<()> {
+        let mut file = private::options().write(true).create_new(true).open(&path)?;
+        file.write_all(&made)?;
+        file.sync_all()
+    };
+    match std::fs::read(&path).map(<[u8; 32]>::try_from) {
+        Ok(Ok(secret)) => return secret,
+        Ok(Err(_)) => warn!("{} is damaged, and is not used", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Err(error) = write() {
+                warn!("cannot write {}: {error}", path.display());
+            }
+        }
+        Err(error) => warn!("cannot read {}: {error}", path.display()),
+    }
+    made
 }
 
 fn settings_of(settings: &Settings, managed: Option<&Managed>, tenant: &str) -> TenantSettings {

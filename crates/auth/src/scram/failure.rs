@@ -33,19 +33,3 @@ pub enum Failure {
     #[error("the user or the password is wrong")]
     Proof,
 }
-
-impl Failure {
-    /// Returns the server's last message (`server-error` of RFC 5802, section 7).
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::Malformed => "e=invalid-encoding",
-            Self::TooLong => "e=no-resources",
-            Self::ChannelBinding => "e=channel-binding-not-supported",
-            Self::Extension => "e=extensions-not-supported",
-            Self::UserName => "e=invalid-username-encoding",
-            Self::OtherIdentity | Self::OtherNonce => "e=other-error",
-            Self::OtherHeader => "e=channel-bindings-dont-match",
-            Self::Proof => "e=invalid-proof",
-        }
-    }
-}

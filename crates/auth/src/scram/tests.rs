@@ -198,7 +198,6 @@ fn what_a_first_message_must_not_be() {
         (&long, Failure::TooLong),
     ] {
         assert_eq!(ClientFirst::read(message.as_bytes()).unwrap_err(), expected, "{message}");
-        assert!(expected.message().starts_with("e="));
     }
     assert_eq!(ClientFirst::read(b"n,,n=\xff,r=x").unwrap_err(), Failure::Malformed);
     assert!(ClientFirst::read(b"n,a=u=2C,n=u=2C,r=x,t=ignored").is_ok());

@@ -14,10 +14,10 @@ use statestore_proto::topics;
 use tracing::debug;
 
 use super::End;
-use super::client::Client;
+use super::client::{Client, ClientAuth};
 use super::denied::{self, WILL_REFUSED};
 use super::opening::{Opening, open_session, revoke};
-use super::wanted::{Refusal, assigned_client_id, connack_properties, want};
+use super::wanted::{Enhanced, Refusal, assigned_client_id, connack_properties, want};
 use crate::access::{Permissions, may_publish};
 use crate::context::Context;
 use crate::ids::ConnectionId;
@@ -47,6 +47,8 @@ pub struct Arrival<'a> {
     pub user: Option<&'a str>,
     /// The permissions of the user; `None`: everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
+    /// The enhanced authentication of the client, if there was one.
+    pub enhanced: Option<Enhanced<'a>>,
     /// The client identifier that the broker assigned before the login was verified, if any.
     pub assigned: Option<String>,
 }
@@ -64,7 +66,8 @@ pub fn admit(
     len: usize,
 ) -> Result<Client, Refusal> {
     let context = &mut *turn.context;
-    let Arrival { id, peer, listener, owner, wire, user, permissions, assigned } = arrival;
+    let Arrival { id, peer, listener, owner, wire, user, permissions, enhanced, assigned } =
+        arrival;
     let tenant = tenant_of(user.or(connect.username)).ok_or(Refusal(
         ReasonCode::BadUserNameOrPassword,
         "the user name must be {tenant}/{client}, or have no slash",
@@ -89,7 +92,7 @@ pub fn admit(
     {
         return Err(refused(context, &tenant, Quota::MaxSessions, client_id));
     }
-    let wanted = want(connect, &limits)?;
+    let wanted = want(connect, &limits, enhanced)?;
     if let Some(will) = &connect.will
         && (will.topic == topics::INVOKE
             || !may_publish(
@@ -126,7 +129,14 @@ pub fn admit(
         clean_start: connect.clean_start,
         client_id,
         user: user.map(Into::into),
-        properties: connack_properties(connect, &limits, &durability, &wanted, assigned.as_deref()),
+        properties: connack_properties(
+            connect,
+            &limits,
+            &durability,
+            &wanted,
+            assigned.as_deref(),
+            enhanced,
+        ),
     };
     let link = Link {
         version: connect.version,
@@ -172,6 +182,8 @@ pub fn admit(
         keep_alive: KeepAlive::new(keep_alive, context.worker.now.as_millis()),
         aliases: InboundAliases::new(limits.topic_alias_maximum),
         permissions,
+        auth: enhanced
+            .map(|own| Box::new(ClientAuth { method: own.method.into(), received: None })),
         limits,
         durability,
         since: context.wall(),

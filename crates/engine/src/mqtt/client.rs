@@ -11,7 +11,7 @@ use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
-    Ack, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, PropertiesBuf,
+    Ack, Auth, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, PropertiesBuf,
     Property, ReasonCode, Version,
 };
 use tracing::debug;
@@ -63,6 +63,8 @@ pub struct Client {
     pub(super) aliases: InboundAliases,
     /// The permissions of the user; `None`: everything is allowed.
     pub(super) permissions: Option<Arc<Permissions>>,
+    /// The enhanced authentication, if CONNECT named a method.
+    pub(super) auth: Option<Box<ClientAuth>>,
     /// The tenant's limits when the client connected.
     pub(super) limits: Arc<Limits>,
     /// The tenant's durability classes when the client connected.
@@ -96,6 +98,39 @@ pub struct Client {
 pub(super) struct Partner {
     pub(super) id: u64,
     pub(super) session: Weak<Session>,
+}
+
+/// The enhanced authentication of a client.
+#[derive(Debug)]
+pub(super) struct ClientAuth {
+    /// The Authentication Method of CONNECT.
+    pub(super) method: Box<str>,
+    /// An AUTH that the caller has not taken yet.
+    pub(super) received: Option<AuthReceived>,
+}
+
+/// An AUTH of a client.
+#[derive(Debug)]
+pub struct AuthReceived {
+    /// Whether the client begins to authenticate again. Otherwise it answers an AUTH of the broker.
+    pub is_again: bool,
+    /// The Authentication Data.
+    pub data: Box<[u8]>,
+}
+
+/// Encodes an AUTH.
+pub fn encode_auth(method: &str, reason: ReasonCode, data: Option<&[u8]>) -> Vec<u8> {
+    let mut properties = PropertiesBuf::default();
+    let mut put = |property| properties.push(property).expect("methods and messages are short");
+    put(Property::AuthenticationMethod(method));
+    if let Some(data) = data {
+        put(Property::AuthenticationData(data));
+    }
+    let mut packet = Vec::new();
+    Auth { reason, properties: properties.as_properties() }
+        .encode(Version::V5, &mut packet)
+        .expect("an AUTH can be encoded");
+    packet
 }
 
 impl Client {
@@ -302,16 +337,65 @@ impl Client {
             Packet::Subscribe(subscribe) => self.on_subscribe(turn, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.on_unsubscribe(turn, &unsubscribe),
             Packet::Disconnect(disconnect) => Err(self.on_disconnect(&disconnect)),
-            // No authentication method was agreed on in CONNECT, so AUTH is not allowed.
-            Packet::Auth(_) => Err(End::Refused(
-                ReasonCode::ProtocolError,
-                "AUTH without an authentication method",
-            )),
+            Packet::Auth(auth) => self.on_auth(&auth),
             _ => Err(End::Refused(
                 ReasonCode::ProtocolError,
                 "a client must not send this packet now",
             )),
         }
+    }
+
+    /// Keeps what an AUTH says for the caller, who authenticates the client again (MQTT 5, section 4.12.1).
+    fn on_auth(&mut self, auth: &Auth<'_>) -> Result<(), End> {
+        let method = auth.properties.authentication_method();
+        let is_again = match auth.reason {
+            ReasonCode::ReAuthenticate => true,
+            ReasonCode::ContinueAuthentication => false,
+            _ => {
+                return Err(End::Refused(
+                    ReasonCode::ProtocolError,
+                    "AUTH of a client with Success",
+                ));
+            }
+        };
+        let own = self.auth.as_deref_mut().filter(|own| method == Some(&*own.method));
+        let Some(own) = own else {
+            let reason = "AUTH without the authentication method of CONNECT";
+            return Err(End::Refused(ReasonCode::ProtocolError, reason));
+        };
+        if own.received.is_some() {
+            let reason = "AUTH before the previous one was answered";
+            return Err(End::Refused(ReasonCode::ProtocolError, reason));
+        }
+        let data = auth.properties.authentication_data().unwrap_or_default();
+        own.received = Some(AuthReceived { is_again, data: data.into() });
+        Ok(())
+    }
+
+    /// Returns what the last AUTH said, once.
+    pub fn take_auth(&mut self) -> Option<AuthReceived> {
+        self.auth.as_mut()?.received.take()
+    }
+
+    /// Returns the Authentication Method of the client's CONNECT.
+    pub fn auth_method(&self) -> Option<&str> {
+        self.auth.as_ref().map(|own| &*own.method)
+    }
+
+    /// Sends an AUTH.
+    pub fn send_auth(
+        &mut self,
+        turn: &mut Turn<'_>,
+        out: &mut dyn Write,
+        reason: ReasonCode,
+        data: Option<&[u8]>,
+    ) {
+        let Some(own) = &self.auth else { return };
+        let packet = encode_auth(&own.method, reason, data);
+        let counters = self.tenant.counters(turn.context.worker.id);
+        counters.sent.add(PacketType::Auth, 1, packet.len() as u64);
+        turn.scratch.answers.prompt.extend_from_slice(&packet);
+        self.answer(turn, out);
     }
 
     fn on_pubrel(&mut self, turn: &mut Turn<'_>, ack: &Ack<'_>) -> Result<(), End> {

@@ -22,8 +22,8 @@ use thiserror::Error;
 use crate::owner::Farewell;
 
 pub use admission::{Arrival, admit, refuse, say_refusal};
-pub use client::Client;
-pub use wanted::{Refusal, assigned_client_id};
+pub use client::{AuthReceived, Client, encode_auth};
+pub use wanted::{Enhanced, Refusal, assigned_client_id};
 
 /// Why a connection ends.
 #[derive(Clone, Debug, Error)]

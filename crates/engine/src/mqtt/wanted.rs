@@ -44,10 +44,23 @@ pub(super) struct Wanted {
     pub(super) persist: bool,
 }
 
+/// An enhanced authentication that was successful (MQTT 5, section 4.12).
+#[derive(Clone, Copy, Debug)]
+pub struct Enhanced<'a> {
+    /// The Authentication Method of the CONNECT.
+    pub method: &'a str,
+    /// The last Authentication Data for the client.
+    pub data: Option<&'a [u8]>,
+}
+
 /// Checks the settings that a CONNECT requests, and reduces them to the limits.
-pub(super) fn want(connect: &Connect<'_>, limits: &Limits) -> Result<Wanted, Refusal> {
+pub(super) fn want(
+    connect: &Connect<'_>,
+    limits: &Limits,
+    enhanced: Option<Enhanced<'_>>,
+) -> Result<Wanted, Refusal> {
     let properties = &connect.properties;
-    if properties.authentication_method().is_some() {
+    if properties.authentication_method() != enhanced.map(|own| own.method) {
         return Err(Refusal(
             ReasonCode::BadAuthenticationMethod,
             "this authentication method is not supported",
@@ -145,6 +158,7 @@ pub(super) fn connack_properties(
     durability: &Durability,
     wanted: &Wanted,
     assigned: Option<&str>,
+    enhanced: Option<Enhanced<'_>>,
 ) -> PropertiesBuf {
     let mut properties = PropertiesBuf::default();
     if connect.version != Version::V5 {
@@ -169,6 +183,12 @@ pub(super) fn connack_properties(
         put(Property::RetainAvailable(false));
     }
     put(Property::MaximumPacketSize(u32::try_from(limits.max_packet_size).unwrap_or(u32::MAX)));
+    if let Some(Enhanced { method, data }) = enhanced {
+        put(Property::AuthenticationMethod(method));
+        if let Some(data) = data {
+            put(Property::AuthenticationData(data));
+        }
+    }
     if let Some(client_id) = assigned {
         put(Property::AssignedClientIdentifier(client_id));
     }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_auth::{Credentials, Outcome, PASSWORD_MAX, Pending, Protocol, Scope, Standing};
+use barid_auth::{Credentials, Method, Outcome, PASSWORD_MAX, Pending, Protocol, Scope, Standing};
 use barid_core::time::MonoTime;
 use barid_engine::access::Permissions;
-use barid_engine::mqtt::{Arrival, End, Refusal, admit, assigned_client_id, refuse, say_refusal};
+use barid_engine::mqtt::{
+    Arrival, End, Enhanced, Refusal, admit, assigned_client_id, refuse, say_refusal,
+};
 use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
 use tracing::{debug, warn};
 
@@ -15,7 +17,7 @@ use crate::logins::Change;
 use crate::strangers::Collected;
 use crate::turn::{IoTurn, Next};
 
-const WRONG_LOGIN: Refusal =
+pub(super) const WRONG_LOGIN: Refusal =
     Refusal(ReasonCode::BadUserNameOrPassword, "user name or password is wrong");
 
 /// Refusal of a client whose login is not verified, because most of the waiting logins come from its address.
@@ -33,16 +35,19 @@ const BANNED: Refusal = Refusal(ReasonCode::Banned, "banned");
 const BY_ADMINISTRATOR: End =
     End::Refused(ReasonCode::AdministrativeAction, "an operator does not allow this client");
 
+const UNKNOWN_METHOD: Refusal =
+    Refusal(ReasonCode::BadAuthenticationMethod, "this authentication method is not supported");
+
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// The packet, which is decoded again after the verdict.
-    header: FixedHeader,
-    body: Box<[u8]>,
+    pub(super) header: FixedHeader,
+    pub(super) body: Box<[u8]>,
     /// The client identifier that was assigned to a client without one.
-    assigned: Option<String>,
+    pub(super) assigned: Option<String>,
     /// Keeps the login alive while the client waits for its outcome.
-    _pending: Pending,
+    pub(super) pending: Option<Pending>,
     /// Counts `body`, the login, which has copies of parts of it, and the bytes that the client has sent
     /// after its CONNECT.
     collected: Collected,
@@ -105,13 +110,8 @@ impl Connection {
         {
             return Err(self.refuse(turn, &connect, &BANNED));
         }
-        let (owner, id) = (Arc::clone(turn.owner), self.id);
-        let begun = shared
-            .logins
-            .authenticator
-            .begin(credentials, move |outcome| owner.authenticated(id, outcome));
-        let pending = match begun {
-            Ok(outcome) => return self.admit(turn, &connect, body.len(), outcome, assigned),
+        let pending = match self.begin(turn, &connect, credentials)? {
+            Ok(outcome) => return self.admit(turn, &connect, body.len(), outcome, assigned, None),
             Err(pending) => pending,
         };
         let mut collected = Collected::new(&self.listener.strangers);
@@ -128,7 +128,7 @@ impl Connection {
             header,
             body: body.into(),
             assigned,
-            _pending: pending,
+            pending: Some(pending),
             collected,
             until,
         }));
@@ -143,16 +143,50 @@ impl Connection {
         outcome: Outcome,
     ) -> Result<(), End> {
         let connect = Connect::decode(waiting.header, &waiting.body)?;
-        self.admit(turn, &connect, waiting.body.len(), outcome, waiting.assigned.clone())
+        self.admit(turn, &connect, waiting.body.len(), outcome, waiting.assigned.clone(), None)
     }
 
-    fn admit(
+    /// Begins to decide on the login in a CONNECT, by the method that it names.
+    fn begin(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        connect: &Connect<'_>,
+        mut credentials: Credentials,
+    ) -> Result<Result<Outcome, Pending>, End> {
+        let (owner, id) = (Arc::clone(turn.owner), self.id);
+        let authenticator = &turn.shared.logins.authenticator;
+        let reply = {
+            let owner = Arc::clone(&owner);
+            move |outcome| owner.authenticated(id, outcome)
+        };
+        let Some(name) = connect.properties.authentication_method() else {
+            return Ok(authenticator.begin(credentials, reply));
+        };
+        let is_open = credentials.tenant().is_some_and(|name| authenticator.allows_anybody(name));
+        let method = Method::named(name).filter(|_| !is_open);
+        let data = connect.properties.authentication_data().unwrap_or_default();
+        match method {
+            None => Err(self.refuse(turn, connect, &UNKNOWN_METHOD)),
+            Some(Method::Token) => {
+                credentials.password = Some(data[..data.len().min(PASSWORD_MAX + 1)].into());
+                Ok(authenticator.begin(credentials, reply))
+            }
+            Some(Method::Scram) => {
+                let reply = move |step| owner.stepped(id, step);
+                Ok(Err(authenticator.begin_exchange(credentials, data.into(), reply)))
+            }
+        }
+    }
+
+    /// Admits a client whose login has this outcome. `data`: the last Authentication Data for the client.
+    pub(super) fn admit(
         &mut self,
         turn: &mut IoTurn<'_>,
         connect: &Connect<'_>,
         len: usize,
         outcome: Outcome,
         assigned: Option<String>,
+        data: Option<&[u8]>,
     ) -> Result<(), End> {
         let (principal, version) = match outcome {
             Outcome::Accepted(principal, version) => (Some(principal), Some(version)),
@@ -179,6 +213,11 @@ impl Connection {
             wire: self.transport.wire(),
             user: principal.as_ref().map(|principal| &*principal.user),
             permissions,
+            enhanced: connect
+                .properties
+                .authentication_method()
+                .filter(|_| principal.is_some())
+                .map(|method| Enhanced { method, data }),
             assigned,
         };
         match admit(&mut turn.turn, &mut self.transport, arrival, connect, len) {
@@ -228,7 +267,7 @@ impl Connection {
     }
 
     /// Has the user looked up again.
-    fn renew(&self, turn: &IoTurn<'_>, must_log_in: bool) {
+    pub(super) fn renew(&self, turn: &IoTurn<'_>, must_log_in: bool) {
         let Some(principal) = self.principal.clone() else { return };
         let (owner, id) = (Arc::clone(turn.owner), self.id);
         let authenticator = &turn.shared.logins.authenticator;
@@ -265,7 +304,12 @@ impl Connection {
         }
     }
 
-    fn refuse(&mut self, turn: &IoTurn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
+    pub(super) fn refuse(
+        &mut self,
+        turn: &IoTurn<'_>,
+        connect: &Connect<'_>,
+        refusal: &Refusal,
+    ) -> End {
         let shared = turn.shared;
         let is_configured = |tenant: &str| shared.logins.know_tenant(&shared.settings(), tenant);
         let (context, out) = (&turn.turn.context, &mut self.transport);

@@ -3,6 +3,7 @@
 //! A connection belongs to one IO thread.
 
 mod amqp;
+mod enhanced;
 mod login;
 mod mqtt;
 

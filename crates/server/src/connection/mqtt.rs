@@ -15,7 +15,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_auth::{Outcome, Principal};
+use barid_auth::{Exchange, Outcome, Principal};
 use barid_core::time::MonoTime;
 use barid_engine::denials::Denial;
 use barid_engine::denied_action::Action;
@@ -26,6 +26,7 @@ use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::{DecodeError, FixedHeader, PacketType, ReasonCode};
 use tracing::debug;
 
+use super::enhanced::Again;
 use super::login::Waiting;
 use crate::strangers::Collected;
 use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
@@ -39,7 +40,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Maximum size of a CONNECT, in bytes: room for a will, a user name and a password of maximum length. A
 /// client without a session gets no more memory than this.
-const CONNECT_MAX: usize = 256 * 1024;
+pub(super) const CONNECT_MAX: usize = 256 * 1024;
 
 /// The network connection of an MQTT client, or of a client that has not chosen its protocol yet.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub struct Connection {
     pub(super) principal: Option<Arc<Principal>>,
     /// The time at which the token of the client expires.
     pub(super) expires: Option<MonoTime>,
+    /// The client is authenticating again.
+    pub(super) again: Option<Box<Again>>,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,8 @@ pub(super) enum Stage {
     Connect { until: MonoTime, collected: Option<Box<Collected>> },
     /// CONNECT has arrived, and the login is being verified.
     Authenticating(Box<Waiting>),
+    /// The client has to answer an AUTH of an enhanced authentication.
+    Challenged(Box<(Waiting, Exchange)>),
     /// The client has a session.
     Active(Box<Client>),
     /// All output has been sent. The client may read it until `until`.
@@ -97,6 +102,7 @@ impl Connection {
             stage,
             principal: None,
             expires: None,
+            again: None,
         })
     }
 
@@ -141,6 +147,7 @@ impl Connection {
     fn count_collected(&mut self) -> Result<(), End> {
         let counted = match &mut self.stage {
             Stage::Authenticating(waiting) => waiting.count_unread(self.partial.len()),
+            Stage::Challenged(challenged) => challenged.0.count_unread(self.partial.len()),
             Stage::Connect { collected, .. } if !self.partial.is_empty() || collected.is_some() => {
                 let strangers = &self.listener.strangers;
                 let new = || Box::new(Collected::new(strangers));
@@ -175,6 +182,9 @@ impl Connection {
         outcome: Outcome,
         buffer: &mut [u8],
     ) -> Next {
+        if let Stage::Active(_) = self.stage {
+            return self.on_outcome_again(turn, outcome);
+        }
         let Stage::Authenticating(_) = self.stage else { return Next::Wait };
         let until = turn.turn.context.worker.now;
         let Stage::Authenticating(waiting) =
@@ -235,6 +245,7 @@ impl Connection {
                 Some(*until)
             }
             Stage::Authenticating(waiting) => Some(waiting.until),
+            Stage::Challenged(challenged) => Some(challenged.0.until),
             Stage::Active(client) => client.deadline().into_iter().chain(self.expires).min(),
         }
     }
@@ -304,7 +315,7 @@ impl Connection {
     }
 
     /// Reads up to a limit, and handles the packets in what was read.
-    fn read(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Result<Next, End> {
+    pub(super) fn read(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Result<Next, End> {
         if let Stage::Proxy { until } = self.stage {
             match Proxied::read(&self.socket).map_err(|error| End::Lost(error.kind()))? {
                 Proxied::Incomplete => return Ok(Next::Wait),
@@ -403,7 +414,7 @@ impl Connection {
         matches!(&self.stage, Stage::Active(client) if client.is_interrupted())
     }
 
-    fn handle_partial(&mut self, turn: &mut IoTurn<'_>) -> Result<(), End> {
+    pub(super) fn handle_partial(&mut self, turn: &mut IoTurn<'_>) -> Result<(), End> {
         let mut partial = std::mem::take(&mut self.partial);
         let handled = self.handle(turn, &mut partial)?;
         partial.drain(..handled);
@@ -435,13 +446,26 @@ impl Connection {
             // The client has sent more, without waiting for CONNACK.
             self.has_read(turn, bytes.len() - handled);
         }
+        if let Stage::Challenged(_) = self.stage {
+            match self.auth_packet(turn, &bytes[handled..])? {
+                Some(len) => handled += len,
+                None => return Ok(handled),
+            }
+        }
         match &mut self.stage {
             Stage::Active(client) => {
                 let out = &mut self.transport;
-                Ok(handled + client.handle(&mut turn.turn, out, &mut bytes[handled..])?)
+                handled += client.handle(&mut turn.turn, out, &mut bytes[handled..])?;
+                if let Some(auth) = client.take_auth() {
+                    self.on_auth_again(turn, &auth)?;
+                }
+                Ok(handled)
             }
             Stage::Closing { .. } => Ok(bytes.len()),
-            Stage::Proxy { .. } | Stage::Connect { .. } | Stage::Authenticating(_) => Ok(handled),
+            Stage::Proxy { .. }
+            | Stage::Connect { .. }
+            | Stage::Authenticating(_)
+            | Stage::Challenged(_) => Ok(handled),
         }
     }
 
@@ -468,7 +492,10 @@ impl Connection {
             }
             Stage::Closing { .. } if matches!(end, End::Lost(_)) => return Next::Gone,
             Stage::Closing { .. } => return Next::Wait,
-            Stage::Proxy { .. } | Stage::Connect { .. } | Stage::Authenticating(_) => {
+            Stage::Proxy { .. }
+            | Stage::Connect { .. }
+            | Stage::Authenticating(_)
+            | Stage::Challenged(_) => {
                 debug!(peer = %self.peer, listener = self.listener.name, "connection ended before it had a session: {end}");
             }
         }

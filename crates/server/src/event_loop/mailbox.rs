@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barid_auth::{Outcome, Standing};
+use barid_auth::{Outcome, Standing, Step};
 use barid_engine::ids::ConnectionId;
 use barid_engine::owner::{Farewell, Owner};
 use mio::Waker;
@@ -34,6 +34,8 @@ pub enum Post {
     },
     /// The outcome of the login of a connection.
     Authenticated(ConnectionId, Outcome),
+    /// What follows the first message of an enhanced authentication.
+    Stepped(ConnectionId, Step),
     /// Whether the client of a connection may stay.
     Renewed(ConnectionId, Standing),
     /// Connected clients are to be checked after a change.
@@ -100,6 +102,10 @@ impl Owner for Shared {
 impl LoginOwner for Shared {
     fn authenticated(&self, connection: ConnectionId, outcome: Outcome) {
         self.post(Post::Authenticated(connection, outcome));
+    }
+
+    fn stepped(&self, connection: ConnectionId, step: Step) {
+        self.post(Post::Stepped(connection, step));
     }
 
     fn renewed(&self, connection: ConnectionId, standing: Standing) {

@@ -361,6 +361,11 @@ impl Running {
                     connection.on_outcome(turn, outcome, buffer)
                 });
             }
+            Post::Stepped(id, step) => {
+                self.give_turn_to(id, |connection, turn, buffer| {
+                    connection.on_step(turn, step, buffer)
+                });
+            }
             Post::Renewed(id, standing) => {
                 self.give_turn_to(id, |connection, turn, _| connection.on_renewed(turn, standing));
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barid_auth::{Outcome, Standing};
+use barid_auth::{Outcome, Standing, Step};
 use barid_core::time::MonoTime;
 use barid_engine::amqp::Keys;
 use barid_engine::ids::ConnectionId;
@@ -100,6 +100,14 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_drain(turn, buffer),
             Self::Amqp(connection) => connection.on_drain(&mut turn.turn, buffer),
+        }
+    }
+
+    /// Handles what follows the first message of an enhanced authentication.
+    pub fn on_step(&mut self, turn: &mut IoTurn<'_>, step: Step, buffer: &mut [u8]) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.on_step(turn, step, buffer),
+            Self::Amqp(_) => Next::Wait,
         }
     }
 

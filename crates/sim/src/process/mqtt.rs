@@ -65,6 +65,7 @@ fn arrive(
         owner: Arc::clone(posts) as _,
         wire: Some(wire),
         user: None,
+        enhanced: None,
         permissions: None,
         assigned: None,
     };
