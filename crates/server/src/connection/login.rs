@@ -9,7 +9,7 @@ use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, 
 
 use super::mqtt::{Connection, Stage};
 use crate::auth::{PASSWORD_MAX, Verdict};
-use crate::strangers::Collected;
+use crate::strangers::{Collected, Delayed};
 use crate::turn::IoTurn;
 use crate::verifier::Login;
 
@@ -157,7 +157,15 @@ impl Connection {
 
     fn refuse(&mut self, turn: &IoTurn<'_>, connect: &Connect<'_>, refusal: &Refusal) -> End {
         let is_configured = |tenant: &str| turn.shared.users().are_in(tenant);
-        let (context, out) = (&turn.turn.context, &mut self.transport);
-        refuse(context, out, self.peer, connect, refusal, is_configured)
+        let context = &turn.turn.context;
+        if refusal.0 == ReasonCode::ConnectionRateExceeded
+            && let Some(place) = Delayed::new(&self.listener.strangers)
+        {
+            let mut answer = Vec::new();
+            let end = refuse(context, &mut answer, self.peer, connect, refusal, is_configured);
+            self.delayed = Some(Box::new((answer, place)));
+            return end;
+        }
+        refuse(context, &mut self.transport, self.peer, connect, refusal, is_configured)
     }
 }
