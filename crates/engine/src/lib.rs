@@ -41,7 +41,7 @@ mod packets;
 mod progress;
 mod publishing;
 mod queued;
-pub mod quotas;
+mod quotas;
 pub mod random;
 pub mod recovery;
 mod retained;

@@ -88,11 +88,6 @@ impl Metered {
         }
     }
 
-    /// The name of the user.
-    pub fn user(&self) -> &str {
-        &self.user
-    }
-
     fn set_paces(&mut self) {
         // The old ones give back what they have not used, before the new ones ask.
         (self.messages, self.bytes) = (None, None);
