@@ -341,7 +341,6 @@ def test_the_connection_rate(broker_with, connect, dial, version):
     assert running.metric(r'^barid_quota_refused_total\{tenant="default",quota="connect_rate"\}') == 1
     assert quotas(running)["connect_rate"] == {"limit": 5, "used": None, "refused": 1, "throttled_seconds": None}
     assert "connect_rate" in running.stderr
-    time.sleep(0.25)
     connect(version, to=running)
 
 
@@ -373,10 +372,33 @@ def test_the_connection_rate_of_a_user(broker_with, connect, dial):
     """Who exceeds it does not use up the rate of the tenant."""
     running = broker_with("[limits]\nconnect_rate = 10\nuser_connect_rate = 1\n")
     connect(to=running, username="ada")
-    for _ in range(15):
-        refused(running, dial, wire.V5, RATE, "user_connect_rate", "ada")
+    others = [dial(wire.V5, running).send(wire.connect(username="ada")) for _ in range(15)]
     for user in ("bob", "eve", "joe"):
         connect(to=running, username=user)
+    for other in others:
+        connack = other.expect(wire.CONNACK, reason=RATE)
+        assert "user_connect_rate" in connack.properties["reason_string"]
+        other.expect_closed()
+
+
+def test_a_refusal_by_rate_takes_a_second(broker_with, connect, dial):
+    """So a client that tries again at once does no harm. Others are refused at once, and who gives up is forgotten."""
+    running = broker_with("[limits]\nconnect_rate = 1\nmax_connections = 2\n")
+    connect(to=running)
+    started = time.monotonic()
+    clients = [dial(wire.V311, running).send(wire.connect("c", wire.V311)) for _ in range(20)]
+    for client in clients[10:]:
+        client.drop()
+    for client in clients[:10]:
+        client.expect(wire.CONNACK, reason=3)
+        assert 0.9 < time.monotonic() - started < 2
+        client.expect_closed()
+    connect(to=running)
+    time.sleep(1)
+    started = time.monotonic()
+    refused(running, dial, wire.V5, QUOTA, "max_connections")
+    assert time.monotonic() - started < 0.5
+    assert quotas(running)["connect_rate"]["refused"] == 20
 
 
 def test_sessions(broker_with, connect, dial):

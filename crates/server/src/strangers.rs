@@ -10,12 +10,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// buffered.
 const FREE: usize = 4 * 1024;
 
+/// Maximum number of refused connections whose refusals are delayed at a time. They take a file descriptor and
+/// some 2 KiB each. Further ones are refused at once.
+const DELAYED_MAX: usize = 1_000;
+
 /// The bytes that all connections without a session have buffered together, and their limit.
 #[derive(Debug)]
 pub struct Strangers {
     bytes: AtomicUsize,
     most: AtomicUsize,
+    /// Number of refused connections whose refusals are delayed.
+    delayed: AtomicUsize,
 }
+
+/// A place among the refused connections whose refusals are delayed. Given back when dropped.
+#[derive(Debug)]
+pub struct Delayed(Arc<Strangers>);
 
 /// The bytes that one connection, or its handshake, has buffered. Releases them on drop.
 #[derive(Debug)]
@@ -28,7 +38,9 @@ pub struct Collected {
 impl Strangers {
     /// Creates an empty count with a limit of `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { bytes: AtomicUsize::new(0), most: AtomicUsize::new(most) }
+        let (bytes, most, delayed) =
+            (AtomicUsize::new(0), AtomicUsize::new(most), AtomicUsize::new(0));
+        Self { bytes, most, delayed }
     }
 
     /// Changes the limit to `most` bytes.
@@ -39,6 +51,20 @@ impl Strangers {
     /// Bytes buffered by all connections without a session, less the first 4 KiB of each part.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Delayed {
+    /// Takes a place, if there is one.
+    pub fn new(of: &Arc<Strangers>) -> Option<Self> {
+        let place = Self(Arc::clone(of));
+        (of.delayed.fetch_add(1, Ordering::Relaxed) < DELAYED_MAX).then_some(place)
+    }
+}
+
+impl Drop for Delayed {
+    fn drop(&mut self) {
+        self.0.delayed.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -80,6 +106,17 @@ impl Drop for Collected {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_some_refusals_are_delayed_at_a_time() {
+        let strangers = Arc::new(Strangers::new(0));
+        let mut places: Vec<_> = (0..2 * DELAYED_MAX).map(|_| Delayed::new(&strangers)).collect();
+        assert_eq!(places.iter().flatten().count(), DELAYED_MAX);
+        places.truncate(1);
+        assert!(Delayed::new(&strangers).is_some());
+        drop(places);
+        assert_eq!(strangers.delayed.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn all_share_a_bound_but_for_the_first_bytes_of_each() {

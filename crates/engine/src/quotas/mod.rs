@@ -84,7 +84,8 @@ impl Quotas {
     }
 
     /// What a user of the tenant uses, if its users have limits and it was connected lately.
-    pub fn usage_of(&self, user: &str) -> Option<Arc<Usage>> {
+    #[cfg(test)]
+    fn usage_of(&self, user: &str) -> Option<Arc<Usage>> {
         self.users.get(user)
     }
 

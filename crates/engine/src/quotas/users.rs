@@ -40,6 +40,7 @@ impl Users {
     }
 
     /// Returns the usage of a user that has one.
+    #[cfg(test)]
     pub fn get(&self, user: &str) -> Option<Arc<Usage>> {
         self.0.lock().by_name.get(user).cloned()
     }

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::mqtt::{Connection, Stage};
 use crate::logins::Change;
-use crate::strangers::Collected;
+use crate::strangers::{Collected, Delayed};
 use crate::turn::{IoTurn, Next};
 
 pub(super) const WRONG_LOGIN: Refusal =
@@ -312,7 +312,15 @@ impl Connection {
     ) -> End {
         let shared = turn.shared;
         let is_configured = |tenant: &str| shared.logins.know_tenant(&shared.settings(), tenant);
-        let (context, out) = (&turn.turn.context, &mut self.transport);
-        refuse(context, out, self.peer, connect, refusal, is_configured)
+        let context = &turn.turn.context;
+        if refusal.0 == ReasonCode::ConnectionRateExceeded
+            && let Some(place) = Delayed::new(&self.listener.strangers)
+        {
+            let mut answer = Vec::new();
+            let end = refuse(context, &mut answer, self.peer, connect, refusal, is_configured);
+            self.delayed = Some(Box::new((answer, place)));
+            return end;
+        }
+        refuse(context, &mut self.transport, self.peer, connect, refusal, is_configured)
     }
 }

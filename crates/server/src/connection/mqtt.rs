@@ -5,7 +5,7 @@
 //!  Proxy ──► Connect ──► Active ──► Closing ──► (gone)
 //!               │  ▲                   ▲
 //!               ▼  │                   │
-//!          Authenticating ─────────────┘
+//!          Authenticating ──► Refused ─┘
 //! ```
 //!
 //! A connection belongs to one IO thread. Other threads may only use the outlet of its session.
@@ -28,7 +28,7 @@ use tracing::debug;
 
 use super::enhanced::Again;
 use super::login::Waiting;
-use crate::strangers::Collected;
+use crate::strangers::{Collected, Delayed};
 use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
 
@@ -37,6 +37,9 @@ const READS_PER_TURN: usize = 4;
 
 /// Time that a client has to read why its connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Time after which a client is told that too many connect: the time in which the rate admits a burst again.
+const DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum size of a CONNECT, in bytes: room for a will, a user name and a password of maximum length. A
 /// client without a session gets no more memory than this.
@@ -55,6 +58,8 @@ pub struct Connection {
     /// Whether the client has closed its side. The end of the stream is still to be read, and the kernel
     /// reports it only once.
     ends: bool,
+    /// The refusal of the CONNECT, if it is to be delayed.
+    pub(super) delayed: Option<Box<(Vec<u8>, Delayed)>>,
     pub(super) stage: Stage,
     /// The identity of the client; `None`: it has not logged in, or any client may connect.
     pub(super) principal: Option<Arc<Principal>>,
@@ -76,6 +81,9 @@ pub(super) enum Stage {
     Challenged(Box<(Waiting, Exchange)>),
     /// The client has a session.
     Active(Box<Client>),
+    /// Too many clients of the tenant have connected. The client is told at `until`, so that it does not try
+    /// again at once.
+    Refused { until: MonoTime },
     /// All output has been sent. The client may read it until `until`.
     Closing { until: MonoTime },
 }
@@ -99,6 +107,7 @@ impl Connection {
             peer,
             partial: Vec::new(),
             ends: false,
+            delayed: None,
             stage,
             principal: None,
             expires: None,
@@ -230,6 +239,7 @@ impl Connection {
                 });
                 reads.unwrap_or_else(|end| self.end(turn, &end))
             }
+            Stage::Refused { .. } => self.tell_refusal(now),
             Stage::Closing { .. } => Next::Gone,
             _ => {
                 debug!(peer = %self.peer, "no CONNECT within connect_timeout");
@@ -241,9 +251,10 @@ impl Connection {
     /// Returns the time by which the connection needs a turn at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         match &self.stage {
-            Stage::Proxy { until } | Stage::Connect { until, .. } | Stage::Closing { until } => {
-                Some(*until)
-            }
+            Stage::Proxy { until }
+            | Stage::Connect { until, .. }
+            | Stage::Refused { until }
+            | Stage::Closing { until } => Some(*until),
             Stage::Authenticating(waiting) => Some(waiting.until),
             Stage::Challenged(challenged) => Some(challenged.0.until),
             Stage::Active(client) => client.deadline().into_iter().chain(self.expires).min(),
@@ -331,6 +342,10 @@ impl Connection {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));
                 }
                 Stage::Authenticating(_) => return Ok(Next::Wait),
+                Stage::Refused { .. } if self.ends => {
+                    return Err(End::Lost(ErrorKind::UnexpectedEof));
+                }
+                Stage::Refused { .. } => return Ok(Next::Wait),
                 // A client that has closed its side does not read its answers.
                 Stage::Active(client) if client.is_paused() && self.ends => {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));
@@ -461,7 +476,7 @@ impl Connection {
                 }
                 Ok(handled)
             }
-            Stage::Closing { .. } => Ok(bytes.len()),
+            Stage::Refused { .. } | Stage::Closing { .. } => Ok(bytes.len()),
             Stage::Proxy { .. }
             | Stage::Connect { .. }
             | Stage::Authenticating(_)
@@ -490,6 +505,7 @@ impl Connection {
                     return Next::Wait;
                 }
             }
+            Stage::Refused { .. } => return Next::Gone,
             Stage::Closing { .. } if matches!(end, End::Lost(_)) => return Next::Gone,
             Stage::Closing { .. } => return Next::Wait,
             Stage::Proxy { .. }
@@ -499,11 +515,29 @@ impl Connection {
                 debug!(peer = %self.peer, listener = self.listener.name, "connection ended before it had a session: {end}");
             }
         }
-        let until = turn.turn.context.worker.now.after(LINGER);
-        self.stage = Stage::Closing { until };
         self.partial = Vec::new();
+        let now = turn.turn.context.worker.now;
+        if self.delayed.is_some() {
+            self.stage = Stage::Refused { until: now.after(DELAY) };
+            return Next::Wait;
+        }
+        self.stage = Stage::Closing { until: now.after(LINGER) };
         self.transport.close();
         self.linger(end)
+    }
+
+    /// Sends a refusal that was delayed.
+    fn tell_refusal(&mut self, now: MonoTime) -> Next {
+        if let Some(delayed) = self.delayed.take() {
+            // A failed write is ignored: the connection closes anyway.
+            let _ = self.transport.write(&delayed.0);
+        }
+        self.stage = Stage::Closing { until: now.after(LINGER) };
+        self.transport.close();
+        self.linger(&End::Closed {
+            reason: ReasonCode::ConnectionRateExceeded,
+            farewell: Farewell::Silent,
+        })
     }
 
     /// Records that a page in a browser may not connect.
