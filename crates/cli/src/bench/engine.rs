@@ -140,6 +140,8 @@ impl<'a> Engine<'a> {
         if is_kept && version.is_v5() {
             properties.push(Property::SessionExpiryInterval(SESSION_EXPIRY))?;
         }
+        // A fleet: each client has a user of its own.
+        let user = target.user.as_ref().map(|user| user.replace("%n", &index.to_string()));
         connection.send(&Packet::Connect(Connect {
             version,
             // In MQTT 3 Clean Session decides both whether a session begins anew and whether it is
@@ -149,7 +151,7 @@ impl<'a> Engine<'a> {
             keep_alive: 0,
             client_id: &format!("bench-{}-{index}", std::process::id()),
             will: None,
-            username: target.user.as_deref(),
+            username: user.as_deref(),
             password: target.password.as_deref().map(str::as_bytes),
             properties: properties.as_properties(),
         }))?;

@@ -90,6 +90,7 @@ Examples:
   barid bench pairs -L mqtts://broker.example --cafile ca.pem    over TLS
   barid bench fanout -n 1000 --ws                                over WebSocket
   barid bench connections -n 10000 -d 1m
+  barid bench connections -n 10000 -u 'acme/device-%n'           each connection is another user
 
 Exit status: 0 nothing was lost; 1 messages were lost, connections were dropped, or an error; 3 the
 broker refused; 27 the broker does not answer.";
