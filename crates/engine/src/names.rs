@@ -86,6 +86,15 @@ pub fn full_name(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{DEFAULT_TENANT}/{name}") }
 }
 
+/// Returns what `%u` stands for in rules: the user name as its client gives it. A user of the tenant `default`
+/// has no tenant in its name, unless there would be another one then.
+pub fn given_name(full: &str) -> &str {
+    match full.split_once('/') {
+        Some((DEFAULT_TENANT, client)) if !client.contains('/') => client,
+        _ => full,
+    }
+}
+
 /// Prefix of the topics about the broker.
 const PREFIX: &str = "$SYS/";
 

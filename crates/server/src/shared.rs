@@ -76,12 +76,14 @@ impl Shared {
         ));
         engine.apply(engine_settings(&settings, Some(&engine.managed)));
         follow_tenants(&engine);
+        // Before the logins, which have connected clients checked after a new ban.
+        let bans = Bans::new(Arc::clone(&engine.managed), clock);
         let settings = Arc::new(settings);
         let secret = login_secret(data_dir.path());
         let logins = Logins::start(&settings, &engine.managed, secret, clock, system::RANDOM)?;
         Ok(Self {
             logins,
-            bans: Bans::new(Arc::clone(&engine.managed), clock),
+            bans,
             engine,
             shards: Shards::new(shards, workers + 1),
             data_dir: Mutex::new(Some(data_dir)),

@@ -9,6 +9,7 @@ use barid_auth::{
 };
 use barid_engine::access::Permissions;
 use barid_engine::mqtt::{AuthReceived, End, encode_auth};
+use barid_engine::names::given_name;
 use mqtt_proto::{Auth, Connect, DecodeError, FixedHeader, PacketType, ReasonCode, Version};
 use tracing::debug;
 
@@ -179,7 +180,7 @@ impl Connection {
             return Err(NOT_PROVED);
         }
         let policy = Arc::clone(&principal.policy);
-        let permissions = Permissions::new(policy, &principal.user, client.client_id());
+        let permissions = Permissions::new(policy, given_name(&principal.user), client.client_id());
         client.change_permissions(&mut turn.turn, Arc::new(permissions));
         client.send_auth(&mut turn.turn, &mut self.transport, ReasonCode::Success, data);
         self.expires = turn.shared.logins.authenticator.expiry(&principal);

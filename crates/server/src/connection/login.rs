@@ -9,6 +9,7 @@ use barid_engine::access::Permissions;
 use barid_engine::mqtt::{
     Arrival, End, Enhanced, Refusal, admit, assigned_client_id, refuse, say_refusal,
 };
+use barid_engine::names::given_name;
 use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
 use tracing::{debug, warn};
 
@@ -203,7 +204,8 @@ impl Connection {
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let permissions = principal.as_ref().map(|principal| {
-            Arc::new(Permissions::new(Arc::clone(&principal.policy), &principal.user, client_id))
+            let user = given_name(&principal.user);
+            Arc::new(Permissions::new(Arc::clone(&principal.policy), user, client_id))
         });
         let arrival = Arrival {
             id: self.id,
@@ -280,7 +282,8 @@ impl Connection {
         match standing {
             Standing::Stays(principal) => {
                 let policy = Arc::clone(&principal.policy);
-                let permissions = Permissions::new(policy, &principal.user, client.client_id());
+                let permissions =
+                    Permissions::new(policy, given_name(&principal.user), client.client_id());
                 client.change_permissions(&mut turn.turn, Arc::new(permissions));
                 self.principal = Some(principal);
                 Next::Wait

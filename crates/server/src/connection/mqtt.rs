@@ -227,6 +227,10 @@ impl Connection {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Next::Wait;
         }
+        if self.expires.is_some_and(|expires| expires <= now) && self.can_move() {
+            let expired = End::Refused(ReasonCode::NotAuthorized, "the token has expired");
+            return self.end(turn, &expired);
+        }
         match &mut self.stage {
             Stage::Active(client) => {
                 let reads = client.on_time(now).and_then(|reads| {
