@@ -58,7 +58,7 @@ def measure(args: argparse.Namespace, directory: Path) -> dict[str, list[float]]
         cache = f'[auth.redis.db]\nurl_file = "{directory}/redis.url"\nsecret_file = "{directory}/secret"\nttl = 3600\n'
         # name, configuration, how often the clients have connected before
         kinds = [
-            ("anonymous", "", 0),
+            ("anonymous", "", 1),
             ("file, each password hashed", AUTH.format(back_end="file", fresh=0) + users, 0),
             ("file, remembered", AUTH.format(back_end="file", fresh=600) + users, 1),
             ("MariaDB, each password hashed", AUTH.format(back_end="db", fresh=0) + mysql, 0),
