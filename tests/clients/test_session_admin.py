@@ -186,7 +186,9 @@ def test_ending_a_session(api, paho, away, tenant, topic, unique):
 
 
 def test_who_talks_while_the_session_is_ended(api, connect, tenant, unique, topic):
-    """Hears the true reason, whatever it was about to say."""
+    """Hears the true reason, whatever it was about to say. Now and then it hears none: if the broker was writing to it at that
+    moment, a packet may have been cut off, and nothing may follow."""
+    silent = 0
     for _ in range(20):
         client_id = unique("busy")
         client = connect(client_id=client_id, tenant=tenant)
@@ -207,9 +209,13 @@ def test_who_talks_while_the_session_is_ended(api, connect, tenant, unique, topi
         with ThreadPoolExecutor(1) as listener:
             heard = listener.submit(client.expect, wire.DISCONNECT)
             assert api.ask("DELETE", f"/v1/tenants/{tenant}/sessions/{client_id}") == (204, None)
-            assert heard.result().reason == 0x98
+            try:
+                assert heard.result().reason == 0x98
+            except wire.Closed:
+                silent += 1
         client.drop()
         talker.join()
+    assert silent < 4
 
 
 @pytest.mark.parametrize(("method", "path", "status", "says"), [
