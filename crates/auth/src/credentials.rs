@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use barid_core::time::WallTime;
 use barid_engine::names::{full_name, tenant_of};
 
 /// Maximum length of a password or token, in bytes. Longer ones are denied.
@@ -38,7 +39,15 @@ pub struct CertificateNames {
     pub uris: Vec<String>,
     /// The Subject Alternative Names of type `rfc822Name`.
     pub emails: Vec<String>,
+    /// The end of the certificate's validity.
+    pub not_after: Option<WallTime>,
+    /// The identity of the certificate in revocation lists.
+    pub revocable: Option<Revocable>,
 }
+
+/// The identity of a certificate in revocation lists: a digest of its issuer and serial number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Revocable(pub(crate) [u8; 16]);
 
 /// A protocol of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

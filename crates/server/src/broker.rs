@@ -33,7 +33,7 @@ use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
 use crate::threads;
-use crate::transport::{CertificateError, ListenerContext, server_config};
+use crate::transport::{CertificateError, ListenerContext, revoked, server_config};
 
 /// Maximum number of shards of a new data directory, unless the settings ask for another number.
 const SHARDS_MAX: usize = 8;
@@ -323,6 +323,11 @@ impl Broker {
                 Ok(true) => {
                     report.applied.push("tls (for clients that connect from now on)".into());
                     applied.tls = new.tls.clone();
+                    match revoked(tls) {
+                        Ok(certificates) if certificates.is_empty() => {}
+                        Ok(certificates) => self.shared.logins.revoked(certificates),
+                        Err(error) => tracing::error!("{error}"),
+                    }
                 }
                 Err(error) => {
                     tracing::error!("cannot reload the certificates, keeping the old ones: {error}")

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use barid_auth::store::StoreUsers;
 use barid_auth::stored::StoredTenant;
 use barid_auth::{
-    Authenticator, Backend, Chain, Chains, ConfiguredUsers, Outcome, Passwords, Record, Scope,
-    Standing, Step, Unavailable,
+    Authenticator, Backend, Chain, Chains, ConfiguredUsers, Outcome, Passwords, Record, Revocable,
+    Scope, Standing, Step, Unavailable,
 };
 use barid_engine::access::TenantRules;
 use barid_engine::clock::Clock;
@@ -19,7 +19,7 @@ use barid_engine::managed::{Managed, ManagedKind};
 use barid_engine::names::{full_name, tenant_of};
 use barid_engine::owner::Owner;
 use barid_engine::random::Random;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
 use crate::rate_limit::Seldom;
@@ -45,6 +45,8 @@ pub enum Change {
     Users(Scope),
     /// There is a new ban.
     Bans,
+    /// These client certificates are revoked.
+    Certificates(Arc<HashSet<Revocable>>),
 }
 
 type Follower = Box<dyn Fn(&Change) + Send + Sync>;
@@ -193,6 +195,11 @@ impl Logins {
             ManagedKind::Ban => self.tell(&Change::Bans),
             ManagedKind::Token => {}
         }
+    }
+
+    /// Notes that these client certificates are revoked.
+    pub fn revoked(&self, certificates: HashSet<Revocable>) {
+        self.tell(&Change::Certificates(Arc::new(certificates)));
     }
 
     fn tell(&self, change: &Change) {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use barid_auth::mysql::{Mysql, MysqlSettings};
 use barid_auth::redis::{Cached, RedisSettings};
 use barid_auth::{
-    Authenticator, Backend, Changed, Http, HttpSettings, Jwt, JwtSettings, Passwords, Scope,
+    Authenticator, Backend, CertificateSettings, CertificateUsers, Changed, Http, HttpSettings,
+    Jwt, JwtSettings, Passwords, Scope,
 };
 use barid_engine::clock::Clock;
 use tokio::runtime::Handle;
@@ -34,6 +35,7 @@ struct Remote {
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
     Mysql(MysqlSettings, Option<RedisSettings>),
+    Certificate(CertificateSettings),
     Jwt(JwtSettings),
     Http(HttpSettings),
 }
@@ -88,7 +90,10 @@ fn kinds(auth: &Auth) -> impl Iterator<Item = (String, Kind)> {
     let jwt = auth.jwt.iter().map(|(name, settings)| (name.clone(), Kind::Jwt(settings.clone())));
     let http =
         auth.http.iter().map(|(name, settings)| (name.clone(), Kind::Http(settings.clone())));
-    mysql.chain(jwt).chain(http)
+    let certificate = auth.certificate.iter();
+    let certificate =
+        certificate.map(|(name, settings)| (name.clone(), Kind::Certificate(settings.clone())));
+    mysql.chain(certificate).chain(jwt).chain(http)
 }
 
 impl Kind {
@@ -105,6 +110,9 @@ impl Kind {
             move |changed: Changed<'_>| tell(&scope_of(changed))
         };
         let (backend, tasks): (Arc<dyn Backend>, _) = match &self {
+            Self::Certificate(settings) => {
+                (Arc::new(CertificateUsers::new(name, settings.clone())?), Vec::new())
+            }
             Self::Jwt(settings) => {
                 let jwt = Jwt::new(name, settings.clone())?;
                 jwt.start(runtime);

@@ -15,7 +15,7 @@ pub use keys::{Key, Right, Secret};
 
 use barid_auth::mysql::MysqlSettings;
 use barid_auth::redis::RedisSettings;
-use barid_auth::{HttpSettings, JwtSettings};
+use barid_auth::{CertificateSettings, HttpSettings, JwtSettings};
 use serde::Deserialize;
 
 use barid_engine::bindings::Binding;
@@ -217,6 +217,10 @@ pub struct Tls {
     pub key: PathBuf,
     /// PEM file with the certificate authorities whose client certificates are accepted.
     pub client_ca: Option<PathBuf>,
+    /// PEM files with certificate revocation lists of these authorities. If there is any, a client certificate
+    /// is refused if its authority has no list here, or if the list has expired.
+    #[serde(default)]
+    pub crl: Vec<PathBuf>,
     /// Whether a client without a certificate is refused. Needs `client_ca`.
     #[serde(default)]
     pub require_client_certificate: bool,
@@ -283,6 +287,8 @@ pub struct Auth {
     pub mysql: BTreeMap<String, MysqlSettings>,
     /// Caches in Redis, by the name of the back end in MySQL that each is in front of.
     pub redis: BTreeMap<String, RedisSettings>,
+    /// Back ends that accept client certificates, by name.
+    pub certificate: BTreeMap<String, CertificateSettings>,
     /// Back ends that accept JSON Web Tokens, by name.
     pub jwt: BTreeMap<String, JwtSettings>,
     /// Back ends that ask a service over HTTP, by name.
@@ -290,9 +296,14 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Names of the back ends in MySQL, of tokens and of services, in no order. Two may be the same.
+    /// Names of the back ends in MySQL, of certificates, of tokens and of services, in no order. Two may be the same.
     pub fn remote_names(&self) -> impl Iterator<Item = &str> {
-        let names = self.mysql.keys().chain(self.jwt.keys()).chain(self.http.keys());
+        let names = self
+            .mysql
+            .keys()
+            .chain(self.certificate.keys())
+            .chain(self.jwt.keys())
+            .chain(self.http.keys());
         names.map(String::as_str)
     }
 }
@@ -307,6 +318,7 @@ impl Default for Auth {
             grace: 3_600,
             mysql: BTreeMap::new(),
             redis: BTreeMap::new(),
+            certificate: BTreeMap::new(),
             jwt: BTreeMap::new(),
             http: BTreeMap::new(),
         }

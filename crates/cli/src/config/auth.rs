@@ -40,9 +40,10 @@ fn check_backends(settings: &Settings, place: &Place, found: &mut Objections) {
     let auth = &settings.auth;
     let mysql = auth.mysql.iter().map(|(name, one)| ("mysql", name, one.check()));
     let redis = auth.redis.iter().map(|(name, one)| ("redis", name, one.check()));
+    let certificate = auth.certificate.iter().map(|(name, one)| ("certificate", name, one.check()));
     let jwt = auth.jwt.iter().map(|(name, one)| ("jwt", name, one.check()));
     let http = auth.http.iter().map(|(name, one)| ("http", name, one.check()));
-    for (kind, name, checked) in mysql.chain(redis).chain(jwt).chain(http) {
+    for (kind, name, checked) in mysql.chain(redis).chain(certificate).chain(jwt).chain(http) {
         if let Err(message) = checked {
             found.add(place.key(kind).key(name), message, "");
         }
@@ -75,7 +76,7 @@ fn check_name(settings: &Settings, name: &str, place: &Place, found: &mut Object
             place.clone(),
             format!("there is no back end `{name}`"),
             "`file` is the users in this file, `store` those of `barid user`; others need a table such as \
-             [auth.mysql.NAME], [auth.jwt.NAME] or [auth.http.NAME]",
+             [auth.mysql.NAME], [auth.certificate.NAME], [auth.jwt.NAME] or [auth.http.NAME]",
         ),
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use barid_server::settings::Settings;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{self, PemObject as _};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 use super::problem::Place;
 use super::validate::{Objections, listeners};
@@ -28,6 +28,23 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     match PrivateKeyDer::from_pem_file(&tls.key) {
         Ok(key) => check_pair(place, chain, key, found),
         Err(error) => object(place, &tls.key, "private key", &error, found),
+    }
+    for (i, list) in tls.crl.iter().enumerate() {
+        let place = Place::of(&["tls", "crl"]).index(i);
+        let lists = CertificateRevocationListDer::pem_file_iter(list)
+            .and_then(|lists| lists.collect::<Result<Vec<_>, _>>());
+        match lists {
+            Ok(lists) if lists.is_empty() => {
+                object(place, list, "revocation list", &pem::Error::NoItemsFound, found);
+            }
+            Ok(_) if tls.client_ca.is_none() => found.add(
+                place,
+                "a revocation list needs the authority whose certificates it revokes",
+                "set `client_ca` to the PEM file of this authority",
+            ),
+            Ok(_) => {}
+            Err(error) => object(place, list, "revocation list", &error, found),
+        }
     }
     if let Some(client_ca) = &tls.client_ca {
         read_certificates(Place::of(&["tls", "client_ca"]), client_ca, found);

@@ -107,9 +107,7 @@ pub fn reason(name: &str) -> &'static str {
         "ciphers" | "ciphers_tls1.3" | "dhparamfile" | "tls_version" => SUITES,
         "clientid_prefixes" => "client identifiers are not restricted",
         "connection_messages" => "the level `debug` of the log has connections",
-        "crlfile" => {
-            "revoked client certificates are not recognised: reissue the others, or remove their users"
-        }
+        "crlfile" => "add the file to `crl` of [tls]; a list that has expired lets nobody in",
         "disable_client_cert_date_checks" => "client certificates must be within their dates",
         "enable_control_api" => "the admin API has another form",
         "global_plugin" | "plugin" | "auth_plugin" | "plugin_load" | "plugin_use" => PLUGIN,
@@ -140,7 +138,7 @@ pub fn reason(name: &str) -> &'static str {
             "messages are never sent with a higher QoS than they were published with"
         }
         "use_identity_as_username" | "use_subject_as_username" => {
-            "a certificate does not replace user name and password; add the users"
+            "add a back end [auth.certificate.NAME] to the chain of [auth]"
         }
         "use_username_as_clientid" => "client identifiers are those of the clients",
         "websockets_headers_size" | "websockets_log_level" => "not needed",

@@ -124,7 +124,7 @@ impl Connection {
             password: None,
             client_id: client.client_id().into(),
             address: self.peer.ip(),
-            certificate: None,
+            certificate: self.certificate.clone(),
             protocol: Protocol::Mqtt,
             is_known_tenant: false,
         };

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_auth::{Credentials, Method, Outcome, PASSWORD_MAX, Pending, Protocol, Scope, Standing};
+use barid_auth::{
+    CertificateNames, Credentials, Method, Outcome, PASSWORD_MAX, Pending, Protocol, Scope,
+    Standing,
+};
 use barid_core::time::MonoTime;
 use barid_engine::access::Permissions;
 use barid_engine::mqtt::{
@@ -35,6 +38,9 @@ const BANNED: Refusal = Refusal(ReasonCode::Banned, "banned");
 
 const BY_ADMINISTRATOR: End =
     End::Refused(ReasonCode::AdministrativeAction, "an operator does not allow this client");
+
+const REVOKED: End =
+    End::Refused(ReasonCode::AdministrativeAction, "the certificate of the client is revoked");
 
 const UNKNOWN_METHOD: Refusal =
     Refusal(ReasonCode::BadAuthenticationMethod, "this authentication method is not supported");
@@ -93,6 +99,13 @@ impl Connection {
             Ok(assigned) => assigned,
             Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
         };
+        self.certificate = self.transport.client_certificate().and_then(|certificate| {
+            let names = CertificateNames::of(certificate);
+            if names.is_none() {
+                debug!(peer = %self.peer, "the names in the client's certificate cannot be read");
+            }
+            names.map(Box::new)
+        });
         // One byte more than the maximum is kept, so that a password that is too long is denied.
         let password = connect.password.map(|all| &all[..all.len().min(PASSWORD_MAX + 1)]);
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
@@ -101,7 +114,7 @@ impl Connection {
             password: password.map(Into::into),
             client_id: client_id.into(),
             address: self.peer.ip(),
-            certificate: None,
+            certificate: self.certificate.clone(),
             protocol: Protocol::Mqtt,
             is_known_tenant: false,
         };
@@ -250,6 +263,12 @@ impl Connection {
                 let ban = turn.shared.bans.check(user, tenant, client_id, self.peer.ip());
                 if ban.is_some() {
                     return self.end(turn, &BY_ADMINISTRATOR);
+                }
+            }
+            Change::Certificates(revoked) => {
+                let own = self.certificate.as_ref().and_then(|certificate| certificate.revocable);
+                if own.is_some_and(|own| revoked.contains(&own)) {
+                    return self.end(turn, &REVOKED);
                 }
             }
             Change::Users(scope) => match user {

@@ -15,7 +15,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_auth::{Exchange, Outcome, Principal};
+use barid_auth::{CertificateNames, Exchange, Outcome, Principal};
 use barid_core::time::MonoTime;
 use barid_engine::denials::Denial;
 use barid_engine::denied_action::Action;
@@ -63,7 +63,9 @@ pub struct Connection {
     pub(super) stage: Stage,
     /// The identity of the client; `None`: it has not logged in, or any client may connect.
     pub(super) principal: Option<Arc<Principal>>,
-    /// The time at which the token of the client expires.
+    /// The names in the client's certificate, if it has shown one and has sent CONNECT.
+    pub(super) certificate: Option<Box<CertificateNames>>,
+    /// The time at which the token or certificate of the client expires.
     pub(super) expires: Option<MonoTime>,
     /// The client is authenticating again.
     pub(super) again: Option<Box<Again>>,
@@ -110,6 +112,7 @@ impl Connection {
             delayed: None,
             stage,
             principal: None,
+            certificate: None,
             expires: None,
             again: None,
         })
@@ -228,7 +231,8 @@ impl Connection {
             return Next::Wait;
         }
         if self.expires.is_some_and(|expires| expires <= now) && self.can_move() {
-            let expired = End::Refused(ReasonCode::NotAuthorized, "the token has expired");
+            let expired =
+                End::Refused(ReasonCode::NotAuthorized, "the token or certificate has expired");
             return self.end(turn, &expired);
         }
         match &mut self.stage {

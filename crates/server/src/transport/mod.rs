@@ -9,7 +9,7 @@ pub mod websocket;
 use barid_engine::ids::ConnectionId;
 use barid_engine::wire::Wire;
 pub use proxy::Proxied;
-pub use tls::{CertificateError, server_config};
+pub use tls::{CertificateError, revoked, server_config};
 use tls_stream::TlsStream;
 
 use std::io::{self, Read, Write};
@@ -130,6 +130,16 @@ impl Transport {
             Self::Plain(_) | Self::Tls(_) => false,
             Self::WebSocket(stream) => stream.protocol() == Protocol::Amqp,
             Self::SecureWebSocket(stream) => stream.protocol() == Protocol::Amqp,
+        }
+    }
+
+    /// Returns the certificate that the client has shown and that an authority of the listener has issued, in
+    /// DER.
+    pub fn client_certificate(&self) -> Option<&[u8]> {
+        match self {
+            Self::Plain(_) | Self::WebSocket(_) => None,
+            Self::Tls(stream) => stream.client_certificate(),
+            Self::SecureWebSocket(stream) => stream.stream().client_certificate(),
         }
     }
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use barid_auth::Revocable;
+use hashbrown::HashSet;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use thiserror::Error;
 
 use crate::settings::Tls;
@@ -42,6 +44,9 @@ pub enum CertificateError {
         /// The cause of the error.
         reason: String,
     },
+    /// A certificate revocation list cannot be used. The text names the file.
+    #[error("cannot use a certificate revocation list: {0}")]
+    RevocationList(String),
     /// `require_client_certificate` is set without `client_ca`.
     #[error("require_client_certificate needs client_ca: the trusted certificate authorities")]
     NoClientAuthorities,
@@ -86,6 +91,10 @@ pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, Certific
             } else {
                 verifier.allow_unauthenticated()
             };
+            let verifier = verifier
+                .with_crls(revocation_lists(tls)?)
+                .only_check_end_entity_revocation()
+                .enforce_revocation_expiration();
             builder.with_client_cert_verifier(
                 verifier.build().map_err(|error| refuse(error.to_string()))?,
             )
@@ -99,6 +108,40 @@ pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, Certific
         })?;
     config.alpn_protocols = vec![protocol.into()];
     Ok(config)
+}
+
+/// Returns the certificates that the revocation lists of `tls` name.
+///
+/// # Errors
+/// Fails if a file is missing, or has no list.
+pub fn revoked(tls: &Tls) -> Result<HashSet<Revocable>, CertificateError> {
+    let mut all = HashSet::new();
+    for list in revocation_lists(tls)? {
+        let revoked = Revocable::all_in(&list).ok_or_else(|| {
+            CertificateError::RevocationList("a revocation list cannot be parsed".into())
+        })?;
+        all.extend(revoked);
+    }
+    Ok(all)
+}
+
+fn revocation_lists(
+    tls: &Tls,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
+    let mut lists = Vec::new();
+    for file in &tls.crl {
+        let refuse = |reason: &dyn std::fmt::Display| {
+            CertificateError::RevocationList(format!("{}: {reason}", file.display()))
+        };
+        let before = lists.len();
+        for list in CertificateRevocationListDer::pem_file_iter(file).map_err(|e| refuse(&e))? {
+            lists.push(list.map_err(|error| refuse(&error))?);
+        }
+        if lists.len() == before {
+            return Err(refuse(&"there is no revocation list in it (PEM)"));
+        }
+    }
+    Ok(lists)
 }
 
 fn certificates(

@@ -51,6 +51,11 @@ impl TlsStream {
         Self { connection, socket, handshake }
     }
 
+    /// Returns the verified certificate of the client, in DER.
+    pub(super) fn client_certificate(&self) -> Option<&[u8]> {
+        self.connection.peer_certificates()?.first().map(|certificate| &**certificate)
+    }
+
     /// Reads from the socket once, and passes what has arrived to the library.
     fn read_records(&mut self) -> io::Result<()> {
         let Some(handshake) = &mut self.handshake else {

@@ -71,6 +71,11 @@ struct Opening {
 }
 
 impl<S: Read + Write> WebSocket<S> {
+    /// Returns the stream below.
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
     /// Creates a WebSocket whose client has not sent anything yet.
     pub fn new(stream: S, options: WebSocketOptions, collected: Collected) -> Self {
         let opening = Opening { handshake: Handshake::default(), options, collected };
