@@ -108,7 +108,7 @@ def test_other_names_and_forms(secure, authority):
     assert running.broker.metric(r'^barid_connections\{tenant="acme"') == 1
     several = authority.client("two", "/CN=x", "DNS:pump-2,DNS:pump-3")
     assert running.log_in(several).connack.reason == 0x86
-    assert running.log_in(several, "acme/pump-3").connack.reason == ACCEPTED
+    assert running.log_in(several, "acme/pump-3", client_id="d").connack.reason == ACCEPTED
     assert running.log_in(authority.client("wild", "/CN=x", "DNS:*.pumps")).connack.reason == 0x86
 
 

@@ -89,15 +89,12 @@ impl CertificateUsers {
             NameIn::Uri => &certificate.uris,
             NameIn::Email => &certificate.emails,
         };
-        let users = names.iter().filter_map(|name| self.user_of(name));
+        let mut users = names.iter().filter_map(|name| self.user_of(name));
         let given = credentials.user.as_deref().filter(|_| !self.settings.ignore_user_name);
         let user = match (given, names) {
             (_, []) => return Answer::Unknown,
-            (Some(given), _) => {
-                let mut users = users;
-                users.find(|user| *user == *given)
-            }
-            (None, [_]) => users.last(),
+            (Some(given), _) => users.find(|user| *user == *given),
+            (None, [_]) => users.next(),
             (None, _) => return Answer::Refused("the certificate has several names"),
         };
         let Some(user) = user else {
