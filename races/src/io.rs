@@ -186,7 +186,7 @@ impl IoThread {
             owner: Arc::clone(self) as _,
             wire: Some(Arc::clone(&out.0) as Arc<dyn Wire>),
             user: None,
-        enhanced: None,
+            enhanced: None,
             permissions: None,
             assigned: None,
         };

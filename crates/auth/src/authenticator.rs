@@ -228,7 +228,7 @@ impl Authenticator {
         Err(Pending(task.abort_handle()))
     }
 
-    /// Begins an exchange of [`Method::Scram`] with the first message of a client. `reply` is called with what
+    /// Begins an exchange of [`Method::Scram`](crate::Method::Scram) with the first message of a client. `reply` is called with what
     /// follows on another thread, unless the returned [`Pending`] has been dropped.
     pub fn begin_exchange(
         &self,

@@ -93,7 +93,7 @@ impl Connection {
                 return Err(self.refuse(turn, &connect, &WRONG_LOGIN));
             }
         };
-        let (len, assigned) = (waiting.body.len(), waiting.assigned.clone());
+        let (len, assigned) = (waiting.body.len(), waiting.assigned);
         let outcome = Outcome::Accepted(principal, version);
         self.admit(turn, &connect, len, outcome, assigned, Some(message.as_bytes()))?;
         Ok(Some(packet.len()))
