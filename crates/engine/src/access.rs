@@ -165,8 +165,9 @@ impl Permissions {
         })
     }
 
-    /// Whether the client may send to, receive from or manage the entity at a canonical path.
-    pub fn may_use(&self, action: Action, path: &str) -> bool {
+    /// Whether the client may send to, receive from or manage the entity at a canonical path. Rules of entities
+    /// apply whatever the case of their letters is, as paths of entities do.
+    pub(crate) fn may_use(&self, action: Action, path: &str) -> bool {
         self.decide(|rule, filled_in| {
             rule.matches_path(&rule.entities, action, filled_in, |filter| {
                 topic::matches(filter, path)
@@ -190,12 +191,12 @@ impl Permissions {
 impl Compiled {
     fn new(rule: &Rule, numbers: &mut Numbers) -> Self {
         let [topics, keys, entities] = rule.actions();
-        let mut filters = |filters: &Option<Vec<String>>| {
-            filters.as_ref().map(|all| all.iter().map(|one| numbers.filter(one)).collect())
+        let mut filters = |filters: &Option<Vec<String>>, write: fn(&str) -> String| {
+            filters.as_ref().map(|all| all.iter().map(|one| numbers.filter(&write(one))).collect())
         };
         let (topics, entities) = (
-            Part { actions: topics, patterns: filters(&rule.topics) },
-            Part { actions: entities, patterns: filters(&rule.entities) },
+            Part { actions: topics, patterns: filters(&rule.topics, str::to_owned) },
+            Part { actions: entities, patterns: filters(&rule.entities, str::to_ascii_lowercase) },
         );
         let patterns = rule
             .keys
@@ -297,14 +298,20 @@ impl FilledIn {
         };
         let mut filters = Vec::new();
         let mut keys = Vec::new();
+        let templates = |patterns: &Option<Vec<Pattern>>| {
+            let patterns = patterns.iter().flatten();
+            let templates = patterns.filter_map(|pattern| match pattern {
+                Pattern::Template(template, _) => Some(fill_in(template)),
+                Pattern::Fixed(_) => None,
+            });
+            templates.collect::<Vec<_>>()
+        };
         for rule in rules {
             // In the order in which `Compiled::new` has assigned the places.
-            let patterns = rule.topics.patterns.iter().chain(&rule.entities.patterns).flatten();
-            for pattern in patterns {
-                if let Pattern::Template(template, _) = pattern {
-                    filters.push(fill_in(template));
-                }
-            }
+            filters.extend(templates(&rule.topics.patterns));
+            let entities = templates(&rule.entities.patterns);
+            filters
+                .extend(entities.into_iter().map(|path| Some(path?.to_ascii_lowercase().into())));
             for pattern in rule.keys.patterns.iter().flatten() {
                 if let KeyPattern::Template(template, _) = pattern {
                     keys.push(Keys::parse(KeyKind::Pattern, template, user, client_id).ok());
@@ -496,6 +503,21 @@ mod tests {
         );
         assert!(own.may_use(Action::Send, "orders") && !own.may_use(Action::Manage, "orders"));
         assert!(own.may_use(Action::Receive, "alarms/subscriptions/a"));
+    }
+
+    #[test]
+    fn rules_of_entities_apply_in_any_case() {
+        let rights: Rights = serde_json::from_str(
+            r##"{"rules":[{"deny":"all","entities":["Orders/Old","inbox/%u"]},{"allow":"all","entities":["ORDERS/#","inbox/#","of/%c/%u"],"topics":["T/%c"]}]}"##,
+        )
+        .unwrap();
+        let policy = Arc::new(Policy::new(&rights, Arc::default()));
+        let own = Permissions::new(policy, "Acme/Ada", "C1");
+        let sends = |path| own.may_use(Action::Send, path);
+        assert!(sends("orders/new") && !sends("orders/old"));
+        assert!(sends("inbox/acme/bob") && !sends("inbox/acme/ada"));
+        assert!(sends("of/c1/acme/ada") && !sends("of/c2/acme/ada"));
+        assert!(publishes(&own, "T/C1") && !publishes(&own, "t/c1"), "topics have a case");
     }
 
     #[test]

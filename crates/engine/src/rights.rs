@@ -75,8 +75,8 @@ pub struct Rule {
     /// Patterns of keys, for `read` and `write`; with `{principal.clientId}` and `{principal.username}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
-    /// Paths of entities, for `send`, `receive` and `manage`, written as topic filters in lower case, such as
-    /// `orders` or `alarms/#`; with `%c` and `%u`.
+    /// Paths of entities, for `send`, `receive` and `manage`, written as topic filters, such as `orders` or
+    /// `alarms/#`; with `%c` and `%u`. Their letters match in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entities: Option<Vec<String>>,
     /// The QoS levels for which the rule holds, as they are published with or requested; absent: all.
