@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 
 use barid_amqp::frame::{self, Body};
-use barid_amqp::{AttachAnswer, Connection, DeliveryState, Error, Event, Limits, LinkId};
+use barid_amqp::{
+    AttachAnswer, Connection, DeliveryState, Error, Event, Limits, LinkId, SaslOutcome,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -85,7 +87,13 @@ impl Server {
     fn on_event(&mut self, event: Event) {
         let connection = &mut self.connection;
         match event {
-            Event::SaslInit { mechanism, .. } => connection.sasl_outcome(mechanism.len() % 4 != 0),
+            Event::SaslInit { mechanism, .. } => {
+                connection.sasl_outcome(match mechanism.len() % 4 {
+                    0 => SaslOutcome::Auth,
+                    1 => SaslOutcome::SysTemp,
+                    _ => SaslOutcome::Ok,
+                })
+            }
             Event::Attach(request) => {
                 assert!(self.links.insert(request.link));
                 match request.attach.handle % 4 {

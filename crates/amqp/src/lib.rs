@@ -6,7 +6,7 @@
 //! adapter handles its input like this:
 //!
 //! ```
-//! use barid_amqp::{AttachAnswer, Connection, DeliveryState, Error, Event, Limits};
+//! use barid_amqp::{AttachAnswer, Connection, DeliveryState, Error, Event, Limits, SaslOutcome};
 //!
 //! fn on_input(connection: &mut Connection, input: &mut Vec<u8>) {
 //!     loop {
@@ -16,7 +16,10 @@
 //!         while let Some(event) = connection.next_event() {
 //!             match event {
 //!                 Event::SaslInit { mechanism, .. } => {
-//!                     connection.sasl_outcome(mechanism == "ANONYMOUS");
+//!                     // Now or at any later time.
+//!                     let is_known = mechanism == "ANONYMOUS";
+//!                     let outcome = if is_known { SaslOutcome::Ok } else { SaslOutcome::Auth };
+//!                     connection.sasl_outcome(outcome);
 //!                 }
 //!                 Event::Attach(request) if request.address() == Some("sq") => {
 //!                     // Now or at any later time; links that have gone meanwhile take no answer.
@@ -80,7 +83,7 @@ mod wire;
 
 pub use connection::{
     AttachAnswer, AttachRequest, Connection, Delivery, Disposition, Event, Failure, IncomingId,
-    Limits, LinkId, OutgoingId, SendError, SessionId,
+    Limits, LinkId, OutgoingId, SaslOutcome, SendError, SessionId,
 };
 pub use error::Error;
 pub use fields::Fields;

@@ -15,18 +15,21 @@ use crate::sync::Mutex;
 #[derive(Debug, Default)]
 pub struct AmqpClients(Mutex<BTreeMap<u64, Arc<AmqpClient>>>);
 
-/// An AMQP connection that is open and has a valid key.
+/// An AMQP connection that is open, with a valid key or as a user.
 #[derive(Debug)]
 pub struct AmqpClient {
     /// The number of the connection.
     pub id: ConnectionId,
     /// The container id of the client, cut off after 96 bytes.
     pub container: String,
-    /// The name of the key that the client had proved last when it was listed; normally its first key.
-    pub key: String,
+    /// The name of the key that the client had proved last when it was listed; normally its first key. `None`: it
+    /// had proved none.
+    pub key: Option<String>,
+    /// The name of the user that the client is; `None`: it has only a key.
+    pub user: Option<String>,
     /// The address of the client.
     pub peer: SocketAddr,
-    /// Wall time at which the connection was listed, which is when it was open and had a key.
+    /// Wall time at which the connection was listed, which is when it was open and had a key or a user.
     pub since: WallTime,
     /// The handle that closes the connection.
     pub connection: Arc<dyn Close>,

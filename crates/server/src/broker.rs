@@ -210,12 +210,8 @@ impl Broker {
             lane_events.runner(context(workers + 1 + shared.engine.shards.count())),
         );
         let admin = admin.start(Arc::clone(&shared), lanes.clone(), descriptors);
-        let mailboxes: Vec<_> = threads.iter().map(|thread| thread.mailbox().clone()).collect();
-        shared.logins.follow(move |change| {
-            for mailbox in &mailboxes {
-                mailbox.post(Post::Check(change.clone()));
-            }
-        });
+        let checking = threads.clone();
+        shared.logins.follow(move |change| checking.check(change));
         let refused = Arc::clone(&shared.refused_connections);
         let accepting = acceptor.start(listening, threads.clone(), descriptors, refused);
         Ok(Self {

@@ -49,6 +49,16 @@ pub enum Change {
     Certificates(Arc<HashSet<Revocable>>),
 }
 
+/// Changes after which connected clients are checked, all of them together.
+#[derive(Debug, Default)]
+pub struct Changes {
+    bans: bool,
+    everybody: bool,
+    tenants: HashSet<Box<str>>,
+    users: HashSet<Box<str>>,
+    certificates: Vec<Arc<HashSet<Revocable>>>,
+}
+
 type Follower = Box<dyn Fn(&Change) + Send + Sync>;
 
 /// The logins of a broker.
@@ -75,6 +85,56 @@ struct Source {
     store: Arc<dyn Backend>,
     /// The other back ends, by name.
     remote: HashMap<Box<str>, Arc<dyn Backend>>,
+}
+
+impl Changes {
+    /// Adds a change.
+    pub fn add(&mut self, change: Change) {
+        match change {
+            Change::Bans => self.bans = true,
+            Change::Users(Scope::Everybody) => self.everybody = true,
+            Change::Users(Scope::Tenant(tenant)) => _ = self.tenants.insert(tenant),
+            Change::Users(Scope::User(user)) => _ = self.users.insert(user),
+            Change::Certificates(revoked) => self.certificates.push(revoked),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn are_none(&self) -> bool {
+        !(self.bans || self.everybody)
+            && self.tenants.is_empty()
+            && self.users.is_empty()
+            && self.certificates.is_empty()
+    }
+
+    /// Whether there are new bans.
+    pub fn are_of_bans(&self) -> bool {
+        self.bans
+    }
+
+    /// Whether they revoke certificates.
+    pub fn are_of_certificates(&self) -> bool {
+        !self.certificates.is_empty()
+    }
+
+    /// Whether they revoke this certificate.
+    pub fn revoke(&self, certificate: &Revocable) -> bool {
+        self.certificates.iter().any(|revoked| revoked.contains(certificate))
+    }
+
+    /// Whether they concern a user, given by its full name. `Some(true)`: a user that cannot be looked up without
+    /// its credentials has to log in again.
+    pub fn concern(&self, user: &str) -> Option<bool> {
+        let must_log_in = self.users.contains(user);
+        let is_concerned =
+            || tenant_of(Some(user)).is_some_and(|tenant| self.concern_all_of(tenant));
+        (must_log_in || is_concerned()).then_some(must_log_in)
+    }
+
+    /// Whether they concern all clients of a tenant.
+    pub fn concern_all_of(&self, tenant: &str) -> bool {
+        self.everybody || self.tenants.contains(tenant)
+    }
 }
 
 impl Logins {

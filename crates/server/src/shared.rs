@@ -1,7 +1,7 @@
 //! State that all threads of a broker share.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,7 +145,12 @@ impl Keys for Shared {
 
     fn are_in(&self, tenant: &str) -> bool {
         let of = |name| tenant_of(Some(name)) == Some(tenant);
-        self.settings().keys.iter().any(|key| of(&key.name))
+        let settings = self.settings();
+        settings.keys.iter().any(|key| of(&key.name)) || self.logins.know_tenant(&settings, tenant)
+    }
+
+    fn ban(&self, user: Option<&str>, tenant: &str, container_id: &str, address: IpAddr) -> bool {
+        self.bans.check(user, tenant, container_id, address).is_some()
     }
 }
 

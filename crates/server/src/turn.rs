@@ -1,7 +1,9 @@
 //! The turn of a connection on an IO thread: its inputs and its outcome.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use barid_core::time::MonoTime;
 use barid_engine::turn::Turn;
 
 use crate::logins::LoginOwner;
@@ -15,6 +17,14 @@ pub struct IoTurn<'a> {
     pub shared: &'a Arc<Shared>,
     /// The IO thread, as the owner that other threads post to.
     pub owner: &'a Arc<dyn LoginOwner>,
+}
+
+impl IoTurn<'_> {
+    /// Returns the time by which a connection must be open that begins to open, or to log in, now.
+    pub fn opens_until(&self) -> MonoTime {
+        let timeout = self.shared.settings().limits.connect_timeout;
+        self.turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)))
+    }
 }
 
 /// Readiness of a socket, as the kernel reports it.

@@ -83,6 +83,28 @@ pub enum Event {
     },
 }
 
+/// The outcome of an authentication (5.3.3.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaslOutcome {
+    /// The client is authenticated.
+    Ok,
+    /// The credentials are not accepted.
+    Auth,
+    /// The credentials cannot be checked at present. The client may try again with the same ones.
+    SysTemp,
+}
+
+impl SaslOutcome {
+    /// Returns the code that stands for the outcome in a frame.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Auth => 1,
+            Self::SysTemp => 4,
+        }
+    }
+}
+
 /// A link that the peer asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttachRequest {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Connection, Event, Failure};
+use super::{Connection, Event, Failure, SaslOutcome};
 use crate::frame::{self, AMQP_HEADER, MIN_MAX_FRAME_SIZE, Open, Performative, SASL_HEADER, Sasl};
 
 /// Mechanisms that are offered, in this order. Clients take the first they know, or insist on one:
@@ -40,14 +40,14 @@ impl Phase {
 }
 
 impl Connection {
-    /// Answers [`Event::SaslInit`]. A refused client gets the SASL outcome, and the connection is
-    /// closed.
-    pub fn sasl_outcome(&mut self, is_ok: bool) {
+    /// Answers [`Event::SaslInit`], at once or later. A client that is not authenticated gets the outcome, and
+    /// the connection is closed.
+    pub fn sasl_outcome(&mut self, outcome: SaslOutcome) {
         if self.phase != Phase::SaslOutcome {
             return;
         }
-        frame::encode_sasl(self.out.bytes(), &Sasl::Outcome { code: u8::from(!is_ok) });
-        if is_ok {
+        frame::encode_sasl(self.out.bytes(), &Sasl::Outcome { code: outcome.code() });
+        if outcome == SaslOutcome::Ok {
             self.phase = Phase::HeaderAfterSasl;
         } else {
             self.finish(None);

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 pub use event::{
     AttachAnswer, AttachRequest, Delivery, Disposition, Event, IncomingId, LinkId, OutgoingId,
-    SessionId,
+    SaslOutcome, SessionId,
 };
 pub use failure::Failure;
 pub use limits::Limits;
@@ -198,6 +198,13 @@ impl Connection {
         self.end_links(error.as_ref());
         self.out.frame(0, &Performative::Close(Close { error }));
         self.phase = Phase::Closing;
+    }
+
+    /// Closes the connection without waiting for the peer's answer: nothing more is received. What the peer is told
+    /// is in the output.
+    pub fn close_at_once(&mut self, error: Error) {
+        self.close(Some(error.clone()));
+        self.finish(Some(error));
     }
 
     /// Ends all links and sends nothing more, because the socket is gone or is to be dropped.

@@ -27,7 +27,7 @@ pub enum Sasl {
     Response(Vec<u8>),
     /// Result of the authentication.
     Outcome {
-        /// 0 for success, 1 for failure.
+        /// 0 for success; 1 if the credentials are not accepted; 2, 3 and 4 if the server fails (5.3.3.6).
         code: u8,
     },
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use barid_amqp::frame::{self, AMQP_HEADER, Body, Close, Open, Performative, SASL_HEADER, Sasl};
-use barid_amqp::{Error, Event, Failure, Limits};
+use barid_amqp::{Error, Event, Failure, Limits, SaslOutcome};
 
 use crate::peer::{CHANNEL, Peer, begin, receiver};
 
@@ -75,7 +75,7 @@ fn bytes_may_come_one_by_one() {
             input.drain(..consumed);
             for event in peer.events() {
                 match event {
-                    Event::SaslInit { .. } => peer.server.sasl_outcome(true),
+                    Event::SaslInit { .. } => peer.server.sasl_outcome(SaslOutcome::Ok),
                     Event::Opened(_) => opened = true,
                     other => panic!("{other:?}"),
                 }
@@ -126,11 +126,11 @@ fn nothing_is_received_before_the_client_is_known() {
     assert_eq!(peer.server.receive(&bytes[init_length..]), Ok(0));
     peer.bytes();
 
-    peer.server.sasl_outcome(true);
+    peer.server.sasl_outcome(SaslOutcome::Ok);
     assert_eq!(peer.bytes(), sasl(&Sasl::Outcome { code: 0 }));
     assert_eq!(peer.server.receive(&bytes[init_length..]), Ok(8));
     assert_eq!(peer.bytes(), AMQP_HEADER);
-    peer.server.sasl_outcome(false);
+    peer.server.sasl_outcome(SaslOutcome::Auth);
     assert!(!peer.server.is_closed(), "the question was answered");
 }
 
@@ -141,11 +141,44 @@ fn a_client_that_is_refused_is_told_so() {
     peer.write(&init("PLAIN", None)).unwrap();
     peer.events();
     peer.bytes();
-    peer.server.sasl_outcome(false);
+    peer.server.sasl_outcome(SaslOutcome::Auth);
     assert_eq!(peer.bytes(), sasl(&Sasl::Outcome { code: 1 }));
     assert_eq!(peer.event(), Event::Closed { error: None });
     assert!(peer.server.is_closed());
     peer.write(b"anything").unwrap();
+    assert_eq!(peer.bytes(), []);
+}
+
+#[test]
+fn a_client_that_cannot_be_judged_now_may_try_again() {
+    let mut peer = Peer::silent(Limits::default());
+    peer.write(&SASL_HEADER).unwrap();
+    let mut bytes = init("PLAIN", Some(b"\0user\0password"));
+    bytes.extend(AMQP_HEADER);
+    assert_eq!(peer.server.receive(&bytes), Ok(bytes.len() - AMQP_HEADER.len()));
+    peer.events();
+    peer.bytes();
+    // The outcome may take its time: nothing happens meanwhile, whatever the client says.
+    peer.server.heartbeat();
+    assert_eq!(peer.server.receive(&AMQP_HEADER), Ok(0));
+    assert_eq!((peer.bytes(), peer.events()), (vec![], vec![]));
+    peer.server.sasl_outcome(SaslOutcome::SysTemp);
+    assert_eq!(peer.bytes(), sasl(&Sasl::Outcome { code: 4 }));
+    assert_eq!(peer.event(), Event::Closed { error: None });
+    peer.server.sasl_outcome(SaslOutcome::Ok);
+    assert_eq!(peer.bytes(), [], "the question was answered");
+}
+
+#[test]
+fn a_connection_may_be_closed_while_the_client_is_judged() {
+    let mut peer = Peer::silent(Limits::default());
+    peer.write(&SASL_HEADER).unwrap();
+    peer.write(&init("PLAIN", Some(b"\0user\0password"))).unwrap();
+    peer.events();
+    peer.bytes();
+    peer.server.close(Some(Error::new("amqp:connection:forced", "shutting down")));
+    assert!(peer.server.is_closed());
+    peer.server.sasl_outcome(SaslOutcome::Ok);
     assert_eq!(peer.bytes(), []);
 }
 
@@ -160,7 +193,7 @@ fn other_protocols_hear_which_one_is_spoken() {
     let mut peer = Peer::silent(Limits::default());
     peer.write(&SASL_HEADER).unwrap();
     peer.write(&init("ANONYMOUS", None)).unwrap();
-    peer.server.sasl_outcome(true);
+    peer.server.sasl_outcome(SaslOutcome::Ok);
     peer.bytes();
     assert_eq!(peer.server.receive(&SASL_HEADER), Err(Failure::Header), "once is enough");
     assert_eq!(peer.bytes(), AMQP_HEADER);
@@ -203,6 +236,20 @@ fn a_close_before_the_peer_has_opened_opens_first() {
     peer.server.close(None);
     assert!(peer.server.is_closed());
     assert_eq!(peer.bytes(), []);
+}
+
+#[test]
+fn a_peer_need_not_be_waited_for() {
+    let mut peer = Peer::new();
+    let link = peer.receiver(0, 0);
+    let error = Error::new("amqp:connection:forced", "banned");
+    peer.server.close_at_once(error.clone());
+    assert!(peer.server.is_closed());
+    assert_eq!(peer.said(), [Performative::Close(Close { error: Some(error.clone()) })]);
+    let detached = Event::Detached { link, closed: true, error: Some(error.clone()) };
+    assert_eq!(peer.events(), [detached, Event::Closed { error: Some(error) }]);
+    peer.say(CHANNEL, Performative::Attach(Box::new(receiver(1))));
+    assert_eq!((peer.events(), peer.said()), (vec![], vec![]));
 }
 
 #[test]

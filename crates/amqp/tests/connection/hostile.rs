@@ -3,6 +3,7 @@ use barid_amqp::frame::{
 };
 use barid_amqp::{
     AttachAnswer, Connection, DeliveryState, Error, Event, Failure, Limits, LinkId, Role,
+    SaslOutcome,
 };
 use proptest::prelude::*;
 
@@ -295,7 +296,7 @@ impl Server {
     fn on_event(&mut self, event: Event) {
         let connection = &mut self.connection;
         match event {
-            Event::SaslInit { .. } => connection.sasl_outcome(true),
+            Event::SaslInit { .. } => connection.sasl_outcome(SaslOutcome::Ok),
             Event::Attach(request) => {
                 self.links.push(request.link);
                 let answer = AttachAnswer { credit: 5, ..AttachAnswer::default() };

@@ -90,7 +90,8 @@ pub struct Denied {
 pub struct AmqpConnection {
     pub id: u64,
     pub container: String,
-    pub key: String,
+    pub key: Option<String>,
+    pub user: Option<String>,
     pub address: String,
     pub connected_at: Moment,
 }

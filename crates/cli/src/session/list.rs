@@ -111,7 +111,7 @@ fn amqp_table(admin: &Admin, connections: Vec<Value>) -> anyhow::Result<Table<5>
     let now = now();
     let mut table = Table::new([
         Column::Left("AMQP CONTAINER"),
-        Column::Left("KEY"),
+        Column::Left("USER OR KEY"),
         Column::Left("ADDRESS"),
         Column::Right("FOR"),
         Column::Right("CONNECTION"),
@@ -120,7 +120,8 @@ fn amqp_table(admin: &Admin, connections: Vec<Value>) -> anyhow::Result<Table<5>
         let connection: AmqpConnection = admin.read(connection)?;
         let since = span(connection.connected_at.until(now));
         let id = connection.id.to_string();
-        table.push([connection.container, connection.key, connection.address, since, id]);
+        let name = connection.user.or(connection.key).unwrap_or("-".into());
+        table.push([connection.container, name, connection.address, since, id]);
     }
     Ok(table)
 }

@@ -1,6 +1,7 @@
-//! Rights of a client: the keys that it has proved to possess, and the paths that they are for.
+//! Rights of a client: the keys that it has proved to possess, the paths that they are for, and the user that it
+//! has proved to be.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use barid_core::time::{MonoTime, WallTime};
@@ -8,11 +9,13 @@ use thiserror::Error;
 
 use super::keys::{Key, Keys, Right};
 use super::sas::{InvalidToken, Token};
+use crate::access::{Permissions, Policy};
 use crate::context::Context;
-use crate::entities::Address;
+use crate::entities::{Address, entity_of};
 use crate::limits::Quota;
-use crate::names::{full_name, tenant_of};
+use crate::names::{full_name, given_name, tenant_of};
 use crate::quotas::{Metered, Pace};
+use crate::rights::Action;
 use crate::tenant::Tenant;
 
 /// Maximum number of valid tokens on one connection. A client has one or two for each entity that it uses. Further
@@ -22,13 +25,36 @@ const GRANTS_MAX: usize = 4_096;
 /// Maximum length of the path that a token is for, in bytes. No entity has a longer path.
 const SCOPE_MAX: usize = 512;
 
+/// Time until which a right without an end is valid.
+const FOREVER: MonoTime = MonoTime::from_millis(u64::MAX);
+
 /// The rights that the client of a connection has proved so far.
 #[derive(Debug, Default)]
 pub struct Access {
-    /// The tenant of the first key, and the quotas that the connection is under. Keys of other tenants are
-    /// denied.
+    /// The tenant of the user or of the first key, and the quotas that the connection is under. Keys of other
+    /// tenants are denied.
     admitted: Option<Admitted>,
     grants: Vec<Grant>,
+    user: Option<User>,
+}
+
+/// A client that asks for access, and what decides on that.
+#[derive(Clone, Copy)]
+pub struct Applicant<'a> {
+    context: &'a Context,
+    keys: &'a dyn Keys,
+    listener: SocketAddr,
+    peer: IpAddr,
+    client_id: &'a str,
+}
+
+/// The user that a client has proved to be.
+#[derive(Debug)]
+struct User {
+    /// The name, `{tenant}/{client}`.
+    name: Box<str>,
+    policy: Arc<Policy>,
+    permissions: Permissions,
 }
 
 /// A tenant that has admitted the connection.
@@ -59,9 +85,15 @@ pub enum Denied {
     /// The token or key is invalid.
     #[error(transparent)]
     Token(#[from] InvalidToken),
-    /// The key belongs to another tenant than the first key of the connection.
-    #[error("the key belongs to another tenant than the first key of this connection")]
+    /// The key belongs to another tenant than the connection.
+    #[error("the key belongs to another tenant than this connection")]
     OtherTenant,
+    /// The name of the user has no tenant.
+    #[error("the name of the user has no tenant")]
+    NoTenant,
+    /// The client is banned.
+    #[error("the client is banned")]
+    Banned,
     /// A quota has no room for the connection.
     #[error("the limit of connections {0} is reached: try again later")]
     Quota(Quota),
@@ -73,13 +105,31 @@ pub enum Denied {
     TooMany,
 }
 
+impl<'a> Applicant<'a> {
+    /// Creates an applicant: a client with this address and container id, on a listener with these keys.
+    pub fn new(
+        context: &'a Context,
+        (keys, listener): (&'a dyn Keys, SocketAddr),
+        (peer, client_id): (IpAddr, &'a str),
+    ) -> Self {
+        Self { context, keys, listener, peer, client_id }
+    }
+}
+
+impl Denied {
+    /// Whether the client may be given access later, with the same credentials.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Quota(_) | Self::TooMany)
+    }
+}
+
 impl Access {
-    /// The tenant whose entities the client may reach; `None` before the client has proved possession of a key.
+    /// The tenant whose entities the client may reach; `None` before the client has proved who it is.
     pub fn tenant(&self) -> Option<&Arc<Tenant>> {
         self.admitted.as_ref().map(|admitted| &admitted.tenant)
     }
 
-    /// The tenant and the quotas; `None` before the client has proved possession of a key.
+    /// The tenant and the quotas; `None` before the client has proved who it is.
     pub fn admitted(&self) -> Option<&Admitted> {
         self.admitted.as_ref()
     }
@@ -94,61 +144,107 @@ impl Access {
         self.grants.last().map(|grant| &*grant.key.name)
     }
 
-    /// Checks a token of a client that connected to the listener at `address`, and adds its rights. `wall` is the
-    /// present wall time.
+    /// The name of the user that the client has proved to be, `{tenant}/{client}`.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_ref().map(|user| &*user.name)
+    }
+
+    /// Checks a token, and adds its rights. `wall` is the present wall time.
     pub fn put_token(
         &mut self,
-        (context, keys): (&Context, &dyn Keys),
-        address: SocketAddr,
+        applicant: Applicant<'_>,
         token: &str,
         wall: WallTime,
     ) -> Result<(), Denied> {
         let token = Token::parse(token)?;
-        let key = keys.find(address, &token.key_name).ok_or(InvalidToken::Signature)?;
+        let Applicant { context, keys, listener, .. } = applicant;
+        let key = keys.find(listener, &token.key_name).ok_or(InvalidToken::Signature)?;
         let until = token.verify(key.secret.expose(), wall)?;
         let scope = canonical(&token.scope()?);
         if scope.len() > SCOPE_MAX {
             return Err(Denied::Scope);
         }
-        self.grant(context, key, scope, context.engine.clock.when(until))
+        self.grant(applicant, key, scope, context.engine.clock.when(until))
     }
 
-    /// Checks the name and the text of a key (SASL PLAIN), and adds its rights.
+    /// Checks the text of a key (SASL PLAIN), and adds the rights of the key.
     pub fn put_key(
         &mut self,
-        (context, keys): (&Context, &dyn Keys),
-        address: SocketAddr,
-        name: &str,
+        applicant: Applicant<'_>,
+        key: Key,
         text: &str,
     ) -> Result<(), Denied> {
-        let key = keys.find(address, name).ok_or(InvalidToken::Signature)?;
         // The hashes are compared, so that the time of the comparison reveals nothing about the key.
         let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         if digest(key.secret.expose()).as_ref() != digest(text).as_ref() {
             return Err(InvalidToken::Signature.into());
         }
-        self.grant(context, key, String::new(), MonoTime::from_millis(u64::MAX))
+        self.grant(applicant, key, String::new(), FOREVER)
+    }
+
+    /// Adds the rights of a user, whose identity the client has proved.
+    pub fn put_user(
+        &mut self,
+        applicant: Applicant<'_>,
+        name: Box<str>,
+        policy: Arc<Policy>,
+    ) -> Result<(), Denied> {
+        let tenant = tenant_of(Some(&name)).ok_or(Denied::NoTenant)?;
+        self.admit(applicant, tenant, &name, Some(&name))?;
+        // Rules with the client identifier apply when the client has said it.
+        let permissions = Permissions::new(Arc::clone(&policy), given_name(&name), "");
+        self.user = Some(User { name, policy, permissions });
+        Ok(())
+    }
+
+    /// Replaces the policy of the user, for a client with this client identifier.
+    pub fn change_policy(&mut self, policy: Arc<Policy>, client_id: &str) {
+        if let Some(user) = &mut self.user {
+            user.permissions =
+                Permissions::new(Arc::clone(&policy), given_name(&user.name), client_id);
+            user.policy = policy;
+        }
+    }
+
+    /// Applies the rules with a client identifier, now that the client has said what its identifier is.
+    pub fn identify(&mut self, client_id: &str) {
+        if let Some(user) = &mut self.user {
+            user.permissions =
+                Permissions::new(Arc::clone(&user.policy), given_name(&user.name), client_id);
+        }
+    }
+
+    /// Admits the connection to a tenant, unless it is in one already. `name`: that of the key or user.
+    fn admit(
+        &mut self,
+        Applicant { context, keys, peer, client_id, .. }: Applicant<'_>,
+        tenant: &str,
+        name: &str,
+        user: Option<&str>,
+    ) -> Result<(), Denied> {
+        match self.tenant() {
+            Some(present) if *present.name != *tenant => Err(Denied::OtherTenant),
+            Some(_) => Ok(()),
+            None if keys.ban(user, tenant, client_id, peer) => Err(Denied::Banned),
+            None => {
+                let tenant = context.engine.tenants.get_or_create(tenant, |_| ());
+                let tenant = tenant.ok_or(Denied::TooMany)?;
+                self.admitted = Some(Admitted::new(context, tenant, name)?);
+                Ok(())
+            }
+        }
     }
 
     fn grant(
         &mut self,
-        context: &Context,
+        applicant: Applicant<'_>,
         key: Key,
         scope: String,
         until: MonoTime,
     ) -> Result<(), Denied> {
-        let name = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?;
-        let engine = &context.engine;
-        match self.tenant() {
-            Some(tenant) if *tenant.name != *name => return Err(Denied::OtherTenant),
-            Some(_) => {}
-            None => {
-                let tenant = engine.tenants.get_or_create(name, |_| ());
-                let tenant = tenant.ok_or(Denied::TooMany)?;
-                self.admitted = Some(Admitted::new(context, tenant, &full_name(&key.name))?);
-            }
-        }
-        let now = engine.clock.now();
+        let tenant = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?;
+        self.admit(applicant, tenant, &full_name(&key.name), None)?;
+        let now = applicant.context.engine.clock.now();
         let is_renewed = |grant: &Grant| grant.scope == scope && grant.key.name == key.name;
         self.grants.retain(|grant| grant.until > now && !is_renewed(grant));
         if self.grants.len() >= GRANTS_MAX {
@@ -159,6 +255,11 @@ impl Access {
         Ok(())
     }
 
+    /// Returns the time until which the client has one of these rights to this canonical path; `None`: it has none.
+    pub fn allows_any(&self, rights: &[Right], path: &str, now: MonoTime) -> Option<MonoTime> {
+        rights.iter().filter_map(|right| self.allows(*right, path, now)).max()
+    }
+
     /// Returns the time until which the client has a right to this canonical path; `None`: it has not.
     pub fn allows(&self, right: Right, path: &str, now: MonoTime) -> Option<MonoTime> {
         let grants = self.grants.iter().filter(|grant| {
@@ -167,7 +268,21 @@ impl Access {
                 && is_within(path, &grant.scope)
                 && is_within(path, &grant.entity)
         });
-        grants.map(|grant| grant.until).max()
+        let of_keys = grants.map(|grant| grant.until).max();
+        let of_user = self.user.as_ref().filter(|user| user.may(right, path)).map(|_| FOREVER);
+        of_keys.max(of_user)
+    }
+}
+
+impl User {
+    /// Whether the rules allow something. Those for an entity are for its sub-queues and its `$management`, too.
+    fn may(&self, right: Right, path: &str) -> bool {
+        let action = match right {
+            Right::Send => Action::Send,
+            Right::Listen => Action::Receive,
+            Right::Manage => Action::Manage,
+        };
+        self.permissions.may_use(action, entity_of(path))
     }
 }
 

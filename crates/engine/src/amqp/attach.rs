@@ -10,16 +10,15 @@ use barid_core::time::WallTime;
 
 use super::container::Container;
 use super::keys::Right;
-use super::link::{Link, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service};
+use super::link::{
+    Link, RIGHTS_OF_REQUESTS, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service, TOKENS,
+};
 use super::receiving::Outbound;
 use super::refusals::{closed, condition, error_of, no_entity};
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Node, Queue, new_receiver_id};
 use crate::turn::Turn;
-
-/// The address of the node that takes tokens.
-pub const TOKENS: &str = "$cbs";
 
 /// The filter with which a receiver asks for a session.
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
@@ -59,6 +58,9 @@ const SLACK: u64 = 256 * 1024;
 /// Maximum number of links of a client that has not yet proved possession of a key. It uses them for its tokens.
 const LINKS_OF_STRANGERS: usize = 16;
 
+/// Reason for which a client without a user may not attach a link.
+const NO_TOKEN: &str = "no valid token with the right to do that";
+
 impl Container {
     /// Handles the request of a client to attach a link.
     pub(super) fn attach(&mut self, turn: &mut Turn<'_>, request: &AttachRequest) {
@@ -71,7 +73,10 @@ impl Container {
                     Role::Sender => Action::Send,
                     Role::Receiver => Action::Receive,
                 };
-                let reason = "no valid token with the right to do that";
+                let reason = match self.access.user() {
+                    Some(_) => "no rule of the user allows it",
+                    None => NO_TOKEN,
+                };
                 self.deny(turn, action, &entity.to_string(), reason);
             }
             self.engine.refuse_attach(request.link, error);
@@ -90,7 +95,7 @@ impl Container {
         let written = request.address().unwrap_or_default();
         if written == TOKENS {
             if self.access.tenant().is_none() && self.links.len() >= LINKS_OF_STRANGERS {
-                return Err(unauthorized(written));
+                return Err(self.unauthorized(written));
             }
             self.attach_service(request, Service::Tokens, TOKENS.into());
             return Ok(());
@@ -100,8 +105,7 @@ impl Container {
         let path: Box<str> = address.to_string().into();
         let now = turn.context.worker.now;
         let until = if address.management {
-            let rights = [Right::Listen, Right::Send];
-            rights.into_iter().filter_map(|right| self.access.allows(right, &path, now)).max()
+            self.access.allows_any(&RIGHTS_OF_REQUESTS, &path, now)
         } else {
             let right = match request.attach.role {
                 Role::Sender => Right::Send,
@@ -109,8 +113,8 @@ impl Container {
             };
             self.access.allows(right, &path, now)
         };
-        let until = until.ok_or_else(|| unauthorized(written))?;
-        let tenant = self.access.tenant().ok_or_else(|| unauthorized(written))?;
+        let until = until.ok_or_else(|| self.unauthorized(written))?;
+        let tenant = self.access.tenant().ok_or_else(|| self.unauthorized(written))?;
         let node = tenant
             .entities(&turn.context.engine.alarm)
             .find(&address)
@@ -135,6 +139,14 @@ impl Container {
                 "Messages of a topic are received from its subscriptions.",
             )),
         }
+    }
+
+    fn unauthorized(&self, address: &str) -> Error {
+        let why = match self.access.user() {
+            Some(_) => "the rules of the user do not allow it",
+            None => NO_TOKEN,
+        };
+        Error::new(condition::UNAUTHORIZED, format!("Unauthorized access to '{address}': {why}."))
     }
 
     fn attach_service(&mut self, request: &AttachRequest, service: Service, node: Box<str>) {
@@ -267,13 +279,6 @@ pub(super) fn accepts_messages(node: &Node, part: Part) -> Result<(), Error> {
         return Err(Error::new(condition::NOT_ALLOWED, text));
     }
     Ok(())
-}
-
-fn unauthorized(address: &str) -> Error {
-    Error::new(
-        condition::UNAUTHORIZED,
-        format!("Unauthorized access to '{address}': no valid token with the right to do that."),
-    )
 }
 
 /// Opens a receiver, which asks for a session if one is `wanted`.

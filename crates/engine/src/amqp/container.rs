@@ -11,17 +11,17 @@ use barid_core::time::MonoTime;
 use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
-use super::access::Access;
+use super::access::{Access, Applicant};
 use super::held::{Answer, Held};
 use super::inbox::Inbox;
-use super::keys::{Keys, Right};
+use super::keys::Keys;
 use super::link::Link;
 use super::loading::Loading;
+use super::login::Login;
 use super::refusals::condition;
 use super::sas::Token;
 use crate::amqp_clients::Listed;
 use crate::budget::Budget;
-use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::Told;
 use crate::faults;
@@ -69,7 +69,7 @@ pub(super) const RESPONDING_MAX: usize = 8 * 1024 * 1024;
 pub struct Container {
     pub(super) engine: Connection,
     /// The address of the listener.
-    listener: SocketAddr,
+    pub(super) listener: SocketAddr,
     /// The address of the client.
     pub peer: SocketAddr,
     /// The inbox in which other threads leave news for the connection.
@@ -77,8 +77,13 @@ pub struct Container {
     /// The keys that clients can prove to possess.
     pub(super) keys: Arc<dyn Keys>,
     pub(super) access: Access,
-    /// The container id of the client; empty before the client has opened the connection.
+    /// The login of a user that the caller has not taken yet.
+    pub(super) login: Option<Login>,
+    /// The container id of the client for the log, perhaps cut off; empty before the client has opened the
+    /// connection.
     pub(super) container_id: Box<str>,
+    /// The container id of the client for rules and bans; see [`Self::client_id`].
+    pub(super) client_id: Box<str>,
     /// The entry in the list of the tenant's connections.
     pub(super) listed: Option<Listed>,
     pub(super) links: HashMap<LinkId, Link>,
@@ -146,7 +151,9 @@ impl Container {
             inbox,
             keys,
             access: Access::default(),
+            login: None,
             container_id: Box::default(),
+            client_id: Box::default(),
             listed: None,
             links: HashMap::new(),
             receivers: HashMap::new(),
@@ -263,12 +270,14 @@ impl Container {
         self.budget.spend(1);
         match event {
             Event::SaslInit { mechanism, response, .. } => {
-                let ok = self.authenticate(turn, &mechanism, response.as_deref());
-                self.engine.sasl_outcome(ok);
+                if let Some(outcome) = self.authenticate(turn, &mechanism, response.as_deref()) {
+                    self.engine.sasl_outcome(outcome);
+                }
             }
             Event::Opened(open) => {
                 self.opened = true;
                 self.name(&open.container_id);
+                self.identify(turn, &open.container_id);
                 self.beat(turn.context.worker.now);
             }
             Event::Attach(request) => self.attach(turn, &request),
@@ -284,29 +293,9 @@ impl Container {
         }
     }
 
-    /// Checks the credentials of a client (SASL). A client that presents none is accepted here, and has to send a
-    /// token to `$cbs`.
-    fn authenticate(&mut self, turn: &Turn<'_>, mechanism: &str, response: Option<&[u8]>) -> bool {
-        if mechanism != "PLAIN" {
-            return matches!(mechanism, "ANONYMOUS" | "MSSBCBS" | "EXTERNAL");
-        }
-        let Some((name, key)) = plain(response.unwrap_or_default()) else {
-            let reason = "the response of SASL PLAIN is not [authzid] NUL authcid NUL passwd";
-            self.deny_login(turn, None, None, reason);
-            return false;
-        };
-        let known = (&*turn.context, &*self.keys);
-        let put = self.access.put_key(known, self.listener, name, key);
-        match &put {
-            Ok(()) => self.welcome(),
-            Err(denied) => self.deny_login(turn, Some(name), None, &denied.to_string()),
-        }
-        put.is_ok()
-    }
-
-    /// Raises the limits for a client that has proved possession of a key: from now on its tenant is accountable
-    /// for what it does.
-    fn welcome(&mut self) {
+    /// Raises the limits for a client that has proved who it is: from now on its tenant is accountable for what it
+    /// does.
+    pub(super) fn welcome(&mut self) {
         self.engine.set_max_links(usize::from(CHANNEL_MAX) + 1, LINKS_MAX);
     }
 
@@ -316,8 +305,12 @@ impl Container {
         turn: &Turn<'_>,
         token: &str,
     ) -> Result<(), super::access::Denied> {
-        let known = (&*turn.context, &*self.keys);
-        let put = self.access.put_token(known, self.listener, token, turn.context.wall());
+        let applicant = Applicant::new(
+            turn.context,
+            (&*self.keys, self.listener),
+            (self.peer.ip(), &self.client_id),
+        );
+        let put = self.access.put_token(applicant, token, turn.context.wall());
         match &put {
             Ok(()) => self.welcome(),
             Err(denied) => {
@@ -426,21 +419,35 @@ impl Container {
         let mut expired = Vec::new();
         let mut until = None;
         for (link, what) in &self.links {
-            let (right, action, path) = match what {
-                Link::Sender(sender) => (Right::Send, Action::Send, &sender.path),
-                Link::Receiver(receiver) => (Right::Listen, Action::Receive, &receiver.path),
-                Link::Requests(_) | Link::Responses(_) => continue,
-            };
-            match self.access.allows(right, path, now) {
-                None => expired.push((action, path.clone(), *link)),
+            if let Link::Requests(_) | Link::Responses(_) = what {
+                // Each request is checked.
+                continue;
+            }
+            let Some((rights, path, _)) = what.needs() else { continue };
+            match self.access.allows_any(rights, path, now) {
+                None => expired.push(*link),
                 Some(next) => until = Some(until.map_or(next, |until: MonoTime| until.min(next))),
             }
         }
         self.expiry = until;
-        for (action, path, link) in expired {
-            self.deny(turn, action, &path, "the token has expired");
-            self.end(turn, link, Error::new(condition::UNAUTHORIZED, "The token has expired."));
+        for link in expired {
+            self.end_denied(turn, link, "the token has expired", "The token has expired.");
         }
+    }
+
+    /// Ends a link that the client has no right to any more. `reason` is for the log, `told` for the client.
+    pub(super) fn end_denied(
+        &mut self,
+        turn: &mut Turn<'_>,
+        link: LinkId,
+        reason: &str,
+        told: &'static str,
+    ) {
+        let needs = self.links.get(&link).and_then(Link::needs);
+        if let Some((_, path, action)) = needs {
+            self.deny(turn, action, path, reason);
+        }
+        self.end(turn, link, Error::new(condition::UNAUTHORIZED, told));
     }
 
     /// Ends a link, or refuses it if its attach has not been answered.
@@ -463,7 +470,15 @@ impl Container {
 
     /// Closes the connection, and tells the client the reason.
     pub fn close(&mut self, turn: &mut Turn<'_>, reason: &str) {
-        let error = Error::new("amqp:connection:forced", reason.to_owned());
+        self.close_with(turn, Error::new("amqp:connection:forced", reason.to_owned()));
+    }
+
+    /// Closes the connection of a client that must log in again, and tells it the reason.
+    pub fn close_unauthorized(&mut self, turn: &mut Turn<'_>, reason: &str) {
+        self.close_with(turn, Error::new(condition::UNAUTHORIZED, reason.to_owned()));
+    }
+
+    fn close_with(&mut self, turn: &mut Turn<'_>, error: Error) {
         self.engine.close(Some(error));
         self.forget_all(turn);
     }
@@ -474,7 +489,7 @@ impl Container {
         self.forget_all(turn);
     }
 
-    fn forget_all(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn forget_all(&mut self, turn: &mut Turn<'_>) {
         self.held_back = None;
         while self.engine.next_event().is_some() {}
         let mut links: Vec<_> = self.links.keys().copied().collect();
@@ -483,7 +498,7 @@ impl Container {
         links.into_iter().for_each(|link| self.forget(turn, link));
     }
 
-    /// Whether the client has opened the connection and proved to have a key.
+    /// Whether the client has opened the connection and proved who it is.
     pub fn is_open(&self) -> bool {
         self.opened && self.access.tenant().is_some()
     }
@@ -519,39 +534,5 @@ impl Container {
         self.stopped == Some(Stopped::Full)
             || self.engine.output().len() > self.output_max()
             || self.held.is_congested(&turn.context.engine.shards)
-    }
-}
-
-/// Parses a message of SASL PLAIN (RFC 4616): `[authzid] NUL authcid NUL passwd`. Returns the name and the text of
-/// the key. No client acts for another one here, so an authorization identity must be equal to the name.
-fn plain(message: &[u8]) -> Option<(&str, &str)> {
-    let mut fields = message.split(|byte| *byte == 0);
-    let mut text = || std::str::from_utf8(fields.next()?).ok();
-    let (acts_for, name, key) = (text()?, text()?, text()?);
-    let is_whole = fields.next().is_none();
-    (is_whole && (acts_for.is_empty() || acts_for == name)).then_some((name, key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_has_three_fields_and_one_identity() {
-        assert_eq!(plain(b"\0acme/workers\0key"), Some(("acme/workers", "key")));
-        assert_eq!(plain(b"workers\0workers\0key"), Some(("workers", "key")));
-        assert_eq!(plain(b"\0workers\0"), Some(("workers", "")));
-        for wrong in [
-            &b""[..],
-            b"workers",
-            b"workers\0key",
-            b"\0workers\0key\0",
-            b"\0workers\0key\0more",
-            b"other\0workers\0key",
-            b"\0workers\0\xff",
-            b"\xff\0workers\0key",
-        ] {
-            assert_eq!(plain(wrong), None, "{wrong:?}");
-        }
     }
 }

@@ -21,10 +21,11 @@ impl Container {
             self.deny_login(turn, None, Some(entity), reason);
             return;
         };
-        self.note(turn, tenant, action, self.access.key(), Some(entity), reason);
+        let user = self.access.user().or(self.access.key());
+        self.note(turn, tenant, action, user, Some(entity), reason);
     }
 
-    /// Notes that a key or token was not accepted.
+    /// Notes that a key, a token or a user was not accepted. `key`: the name of the key or user.
     pub(super) fn deny_login(
         &self,
         turn: &Turn<'_>,
@@ -32,15 +33,21 @@ impl Container {
         entity: Option<&str>,
         reason: &str,
     ) {
-        let context = &turn.context;
-        let known = self.access.tenant().cloned();
-        let is_stranger = known.is_none();
-        let named = || context.tenant_of_stranger(key, |tenant| self.keys.are_in(tenant));
-        let Some(tenant) = known.or_else(named) else { return };
-        if is_stranger {
-            tenant.counters(context.worker.id).refused_connects.add(1);
+        if let Some(tenant) = self.count_refused(turn, key) {
+            self.note(turn, &tenant, Action::Login, key, entity, reason);
         }
-        self.note(turn, &tenant, Action::Login, key, entity, reason);
+    }
+
+    /// Counts that a client was refused, unless it has been let in before. Returns the tenant that it is counted
+    /// for.
+    pub(super) fn count_refused(&self, turn: &Turn<'_>, name: Option<&str>) -> Option<Arc<Tenant>> {
+        let context = &turn.context;
+        if let Some(tenant) = self.access.tenant() {
+            return Some(Arc::clone(tenant));
+        }
+        let tenant = context.tenant_of_stranger(name, |tenant| self.keys.are_in(tenant))?;
+        tenant.counters(context.worker.id).refused_connects.add(1);
+        Some(tenant)
     }
 
     fn note(
@@ -70,7 +77,8 @@ impl Container {
         let client = AmqpClient {
             id: self.inbox().connection(),
             container: self.container_id.to_string(),
-            key: self.access.key().unwrap_or_default().to_owned(),
+            key: self.access.key().map(Into::into),
+            user: self.access.user().map(Into::into),
             peer: self.peer,
             since: turn.context.wall(),
             connection: Arc::clone(self.inbox()) as Arc<dyn Close>,

@@ -1,7 +1,7 @@
 //! Shared access keys of AMQP clients.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
 
@@ -59,13 +59,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The keys that are valid at present.
+/// The keys that are valid at present, and the clients that are banned.
 pub trait Keys: Send + Sync + fmt::Debug {
     /// Returns the key with this name, with or without its tenant, for a client of the listener at this address.
     fn find(&self, listener: SocketAddr, name: &str) -> Option<Key>;
 
-    /// Whether a tenant has keys.
+    /// Whether a tenant has keys or users, so that failed logins are counted for it.
     fn are_in(&self, tenant: &str) -> bool;
+
+    /// Whether a client is banned: its user, its container id in the tenant, or its address. An empty container id
+    /// is not known yet.
+    fn ban(&self, user: Option<&str>, tenant: &str, container_id: &str, address: IpAddr) -> bool;
 }
 
 #[cfg(test)]

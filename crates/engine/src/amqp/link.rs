@@ -6,8 +6,16 @@ use std::sync::Arc;
 use barid_amqp::{Fields, SessionId};
 use barid_core::entity::{Mode, Part, ReceiverId};
 
+use super::keys::Right;
 use super::receiving::Outbound;
+use crate::denied_action::Action;
 use crate::entities::{Node, Queue};
+
+/// The address of the node that takes tokens.
+pub const TOKENS: &str = "$cbs";
+
+/// The rights of which a client needs one to make requests to an entity. Each operation needs one of its own.
+pub const RIGHTS_OF_REQUESTS: [Right; 3] = [Right::Listen, Right::Send, Right::Manage];
 
 /// A link, by its purpose.
 #[derive(Debug)]
@@ -20,6 +28,25 @@ pub enum Link {
     Sender(SenderLink),
     /// The client receives messages from an entity.
     Receiver(ReceiverLink),
+}
+
+impl Link {
+    /// Returns the rights of which the client needs one for the link, the path that they are for, and the action
+    /// that is denied without them. `None`: everybody may have the link.
+    pub fn needs(&self) -> Option<(&'static [Right], &str, Action)> {
+        match self {
+            Self::Sender(sender) => Some((&[Right::Send], &sender.path, Action::Send)),
+            Self::Receiver(receiver) => Some((&[Right::Listen], &receiver.path, Action::Receive)),
+            Self::Requests(RequestLink { service: Service::Tokens, .. }) => None,
+            Self::Requests(RequestLink { service: Service::Management { path, .. }, .. }) => {
+                Some((&RIGHTS_OF_REQUESTS, path, Action::Manage))
+            }
+            Self::Responses(responses) if *responses.node == *TOKENS => None,
+            Self::Responses(responses) => {
+                Some((&RIGHTS_OF_REQUESTS, &responses.node, Action::Manage))
+            }
+        }
+    }
 }
 
 /// A service that answers requests.

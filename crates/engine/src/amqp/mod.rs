@@ -3,7 +3,8 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `container.rs` | the state of one connection, and the handling of its events |
-//! | `keys.rs`, `access.rs`, `sas.rs` | keys, the rights that a client has proved to have, and tokens |
+//! | `keys.rs`, `access.rs`, `sas.rs` | keys, the rights that a client has, and tokens |
+//! | `login.rs` | logins with keys and as users; rights of users that change |
 //! | `denied.rs` | denials, and the list of connections |
 //! | `attach.rs`, `link.rs` | attachment of links, and their kinds |
 //! | `sending.rs` | messages from clients |
@@ -27,6 +28,7 @@ mod inbox;
 mod keys;
 mod link;
 mod loading;
+mod login;
 mod management;
 mod metering;
 mod receiving;
@@ -34,7 +36,10 @@ mod refusals;
 mod sas;
 mod sending;
 mod settling;
+#[cfg(test)]
+mod tests;
 
 pub use container::Container;
 pub use inbox::Inbox;
 pub use keys::{Key, Keys, Right, Secret};
+pub use login::{Decision, Login};

@@ -55,6 +55,7 @@ pub use effects::QueueEffects;
 pub use iso8601::{IsoDuration, NoDuration};
 pub use mover::Mover;
 pub use once::Once;
+pub(crate) use path::entity_of;
 pub use path::{
     Address, Kind, NAME_MAX, NameError, PATH_MAX, check_name, check_path, key, split_subscription,
     subscription_path,

@@ -111,6 +111,14 @@ pub fn key(path: &str) -> Box<str> {
     path.trim_matches('/').to_ascii_lowercase().into()
 }
 
+/// Returns the canonical key of the entity that a canonical address belongs to: without sub-queue and without
+/// `$management`.
+pub fn entity_of(canonical: &str) -> &str {
+    let path = canonical.strip_suffix(MANAGEMENT).unwrap_or(canonical);
+    let part = path.strip_suffix(TRANSFER_DEAD_LETTER).or(path.strip_suffix(DEAD_LETTER));
+    part.unwrap_or(path)
+}
+
 /// Returns the path of a subscription.
 pub fn subscription_path(topic: &str, name: &str) -> String {
     format!("{topic}/Subscriptions/{name}")
@@ -257,6 +265,24 @@ mod tests {
         assert_eq!(parse("q/$management"), ("q".into(), Part::Main, true));
         assert_eq!(parse("é/$management"), ("é".into(), Part::Main, true));
         assert_eq!(parse("$management").0, "$management", "of nothing");
+    }
+
+    #[test]
+    fn a_canonical_address_has_its_entity_in_front() {
+        for written in [
+            "orders",
+            "orders/$management",
+            "Orders/$DeadLetterQueue",
+            "a/orders/$Transfer/$DeadLetterQueue/$management",
+            "t/Subscriptions/s/$DeadLetterQueue/Subscriptions/s",
+            "q/$management/$management",
+            "q/$deadletterqueue/$transfer/$deadletterqueue",
+            "$management",
+            "",
+        ] {
+            let address = Address::parse(written);
+            assert_eq!(entity_of(&address.to_string()), &*address.entity, "{written}");
+        }
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub struct Page {
 struct Described {
     id: u64,
     container: String,
-    key: String,
+    key: Option<String>,
+    user: Option<String>,
     address: String,
     connected_at: Rfc3339,
 }
@@ -74,6 +75,7 @@ impl Described {
             id: client.id.0,
             container: client.container.clone(),
             key: client.key.clone(),
+            user: client.user.clone(),
             address: client.peer.to_string(),
             connected_at: Rfc3339::from(client.since),
         }

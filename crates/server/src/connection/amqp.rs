@@ -1,6 +1,13 @@
 //! The network connection of an AMQP client: reads bytes, passes frames to the engine, writes the engine's
 //! output.
 //!
+//! ```text
+//!  Proxy ──► Opening ──► Open ──► Closing ──► (gone)
+//!              │  ▲                  ▲
+//!              ▼  │                  │
+//!           LoggingIn ───────────────┘
+//! ```
+//!
 //! A connection belongs to one IO thread. Other threads notify it through its [`Inbox`].
 
 use std::io::{ErrorKind, Read, Write};
@@ -8,6 +15,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_auth::Principal;
 use barid_core::time::MonoTime;
 use barid_engine::amqp::{Container, Inbox, Keys};
 use barid_engine::ids::ConnectionId;
@@ -16,9 +24,10 @@ use barid_engine::turn::Turn;
 use mqtt_proto::ReasonCode;
 use tracing::debug;
 
+use super::amqp_login::LoggingIn;
 use crate::strangers::Collected;
 use crate::transport::{Parts, Proxied, Tcp, Transport};
-use crate::turn::{Next, Readiness};
+use crate::turn::{IoTurn, Next, Readiness};
 
 /// Maximum number of reads of one connection before the others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -34,26 +43,35 @@ const KEPT_OUTPUT: usize = 128 * 1024;
 pub struct AmqpConnection {
     id: ConnectionId,
     socket: Arc<Tcp>,
-    transport: Transport,
+    pub(super) transport: Transport,
     /// Bytes that were read and not handled: the beginning of a frame.
     unread: Vec<u8>,
     /// Whether there may be more to read, which the kernel does not report again.
     paused: bool,
     /// Whether the client has closed its side.
     ends: bool,
-    stage: Stage,
+    pub(super) stage: Stage,
     /// Counts the bytes buffered for a client that has not opened the connection yet; `None`: the connection
     /// is open.
     collected: Option<Collected>,
-    container: Container,
+    pub(super) container: Container,
+    /// The identity of the client; `None`: it has not logged in, or has a key.
+    pub(super) principal: Option<Arc<Principal>>,
+    /// The time at which the token or certificate of the user expires.
+    pub(super) expires: Option<MonoTime>,
+    /// How many times the user is being looked up. The answers come to the thread that has asked, so the
+    /// connection stays there meanwhile.
+    pub(super) renewals: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+#[derive(Debug)]
+pub(super) enum Stage {
     /// The PROXY protocol header is expected.
     Proxy { until: MonoTime },
-    /// The client has to open the connection, and to prove that it has a key, before `until`.
+    /// The client has to open the connection, and to prove who it is, before `until`.
     Opening { until: MonoTime },
+    /// The client has sent its name and password, which are being verified. It is not read from.
+    LoggingIn(Box<LoggingIn>),
     /// The connection is open.
     Open,
     /// All output has been sent. The client may read it until `until`.
@@ -73,8 +91,20 @@ impl AmqpConnection {
         let inbox = Arc::new(Inbox::new(id, owner));
         let container = Container::new(listener.address, peer, keys, inbox);
         let collected = Some(Collected::new(&listener.strangers));
-        let (paused, ends) = (false, false);
-        Self { id, socket, transport, unread, paused, ends, stage, collected, container }
+        Self {
+            id,
+            socket,
+            transport,
+            unread,
+            paused: false,
+            ends: false,
+            stage,
+            collected,
+            container,
+            principal: None,
+            expires: None,
+            renewals: 0,
+        }
     }
 
     /// Returns the number of the connection.
@@ -90,7 +120,7 @@ impl AmqpConnection {
     /// Handles a report of the kernel about the socket.
     pub fn on_event(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut IoTurn<'_>,
         buffer: &mut [u8],
         readiness: Readiness,
     ) -> Next {
@@ -99,34 +129,44 @@ impl AmqpConnection {
     }
 
     /// Sends what waits for the client.
-    pub fn on_drain(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
+    pub fn on_drain(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         self.turn(turn, buffer, false)
     }
 
     /// Closes the connection, and tells the client the reason.
-    pub fn on_close(&mut self, turn: &mut Turn<'_>, reason: ReasonCode) -> Next {
-        self.container.close(turn, reason.name());
+    pub fn on_close(&mut self, turn: &mut IoTurn<'_>, reason: ReasonCode) -> Next {
+        self.container.close(&mut turn.turn, reason.name());
+        self.say_goodbye(turn)
+    }
+
+    /// Sends what the client is told at the end.
+    pub(super) fn say_goodbye(&mut self, turn: &mut IoTurn<'_>) -> Next {
         let _ = self.flush();
-        self.linger(turn)
+        self.linger(&mut turn.turn)
     }
 
     /// Handles a timer. The deadline may have moved since the timer was set.
-    pub fn on_timer(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Next {
-        let now = turn.context.worker.now;
+    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
+        let now = turn.turn.context.worker.now;
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Next::Wait;
         }
         match self.stage {
             Stage::Proxy { .. } | Stage::Opening { .. } => {
                 debug!(peer = %self.container.peer, "no AMQP connection opened with a valid token within connect_timeout");
-                self.container.close(turn, "No valid token arrived within the connect timeout.");
-                let _ = self.flush();
-                self.linger(turn)
+                let reason = "No valid token arrived within the connect timeout.";
+                self.container.close(&mut turn.turn, reason);
+                self.say_goodbye(turn)
+            }
+            Stage::LoggingIn(_) => {
+                self.give_up_login(turn);
+                self.say_goodbye(turn)
             }
             Stage::Closing { .. } => Next::Gone,
+            Stage::Open if self.expires.is_some_and(|expires| expires <= now) => self.expire(turn),
             Stage::Open => {
-                self.container.begin_turn(turn);
-                self.container.on_time(turn);
+                self.container.begin_turn(&turn.turn);
+                self.container.on_time(&mut turn.turn);
                 // A quota may let the connection go on, in both directions.
                 self.turn(turn, buffer, false)
             }
@@ -135,22 +175,32 @@ impl AmqpConnection {
 
     /// Returns the time by which the connection needs a turn at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
-        match self.stage {
+        match &self.stage {
             Stage::Proxy { until } | Stage::Opening { until } | Stage::Closing { until } => {
-                Some(until)
+                Some(*until)
             }
-            Stage::Open => self.container.deadline(),
+            Stage::LoggingIn(waiting) => Some(waiting.until),
+            Stage::Open => self.container.deadline().into_iter().chain(self.expires).min(),
         }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open)
+    }
+
+    /// Whether the login of the client is being verified.
+    pub(super) fn is_logging_in(&self) -> bool {
+        matches!(self.stage, Stage::LoggingIn(_))
     }
 
     /// Whether the client has not opened the connection yet, or the connection is being closed.
     pub fn is_stranger(&self) -> bool {
-        self.stage != Stage::Open
+        !self.is_open()
     }
 
     /// Whether a quota forbids reading from the client until [`Self::deadline`].
     pub fn is_held_back(&self) -> bool {
-        self.stage == Stage::Open && self.container.is_held_back()
+        self.is_open() && self.container.is_held_back()
     }
 
     /// Whether a quota has slowed the client down lately.
@@ -158,9 +208,9 @@ impl AmqpConnection {
         self.container.is_at_limit(now)
     }
 
-    /// Whether the connection may move to another thread.
+    /// Whether the connection may move to another thread: it is open, and no answer about its user is on its way.
     pub fn can_move(&self) -> bool {
-        self.stage == Stage::Open && !self.ends
+        self.is_open() && !self.ends && self.renewals == 0
     }
 
     /// Gives the connection to another thread with `adopt`. Returns it if it is about to be closed and has to
@@ -179,22 +229,31 @@ impl AmqpConnection {
         kept.map_or(Ok(()), Err)
     }
 
-    fn turn(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8], readable: bool) -> Next {
+    pub(super) fn turn(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        buffer: &mut [u8],
+        readable: bool,
+    ) -> Next {
         if let Stage::Closing { .. } = self.stage {
             return self.drain_closing(buffer);
         }
         let next = self.read(turn, buffer, readable);
         let next = next.and_then(|next| self.count_collected().map(|()| next));
-        next.unwrap_or_else(|lost| self.lose(turn, &lost))
+        next.unwrap_or_else(|lost| self.lose(&mut turn.turn, &lost))
     }
 
     /// Counts the bytes buffered for a client that has not opened the connection with a valid token.
     fn count_collected(&mut self) -> Result<(), Lost> {
-        if self.stage == Stage::Open {
+        if self.is_open() {
             self.collected = None;
         }
         let Some(collected) = &mut self.collected else { return Ok(()) };
-        let bytes = self.unread.len() + self.container.collected();
+        let login = match &self.stage {
+            Stage::LoggingIn(waiting) => waiting.bytes,
+            _ => 0,
+        };
+        let bytes = self.unread.len() + self.container.collected() + login;
         collected.set(bytes).map_err(|error| Lost(error.kind()))
     }
 
@@ -202,7 +261,7 @@ impl AmqpConnection {
     /// output.
     fn read(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut IoTurn<'_>,
         buffer: &mut [u8],
         readable: bool,
     ) -> Result<Next, Lost> {
@@ -215,42 +274,49 @@ impl AmqpConnection {
                 }
             }
         }
-        self.container.begin_turn(turn);
-        self.container.attend(turn);
+        self.container.begin_turn(&turn.turn);
+        self.container.attend(&mut turn.turn);
         // Output that TLS and WebSocket have buffered goes first.
         let _ = self.transport.flush();
-        if !self.unread.is_empty() {
-            let unread = std::mem::take(&mut self.unread);
-            let handled = self.container.receive(turn, &unread);
-            self.keep(&unread[handled..], Vec::new());
-        }
+        self.handle_unread(turn);
         let mut more = readable || self.paused;
-        if self.ends && self.container.is_full(turn) {
+        if self.ends && (self.is_logging_in() || self.container.is_full(&turn.turn)) {
             // A client that has closed its side does not read the output that waits for it.
             return Err(Lost(ErrorKind::UnexpectedEof));
         }
         for _ in 0..READS_PER_TURN {
             let container = &mut self.container;
-            if !more || container.is_closed() || container.is_spent() || container.is_full(turn) {
+            if !more || container.is_closed() || container.is_spent() {
                 break;
             }
-            if container.is_held_back() {
+            if container.is_full(&turn.turn) || container.is_held_back() || self.is_logging_in() {
                 break;
             }
             more = self.read_once(turn, buffer)?;
         }
         more |= self.container.has_events() && !self.unread.is_empty();
         self.paused = more;
-        let next = self.after(turn)?;
+        let next = self.after(&mut turn.turn)?;
         let goes_on = more
             && next == Next::Wait
-            && !self.container.is_full(turn)
+            && !self.is_logging_in()
+            && !self.container.is_full(&turn.turn)
             && !self.container.is_held_back();
         Ok(if goes_on { Next::Again } else { next })
     }
 
+    /// Handles what was read before and could not be handled.
+    pub(super) fn handle_unread(&mut self, turn: &mut IoTurn<'_>) {
+        if !self.unread.is_empty() {
+            let unread = std::mem::take(&mut self.unread);
+            let handled = self.container.receive(&mut turn.turn, &unread);
+            self.keep(&unread[handled..], Vec::new());
+            self.log_in(turn);
+        }
+    }
+
     /// Reads once, and handles what was read. Returns false if there is no more to read now.
-    fn read_once(&mut self, turn: &mut Turn<'_>, buffer: &mut [u8]) -> Result<bool, Lost> {
+    fn read_once(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Result<bool, Lost> {
         // A frame that does not fit into half the buffer is assembled in `unread`.
         let large = self.unread.len() > buffer.len() / 2;
         let kept = if large { 0 } else { self.unread.len() };
@@ -272,13 +338,14 @@ impl AmqpConnection {
         if large {
             let mut whole = memory;
             whole.extend_from_slice(&buffer[..read]);
-            let handled = self.container.receive(turn, &whole);
+            let handled = self.container.receive(&mut turn.turn, &whole);
             self.keep(&whole[handled..], Vec::new());
         } else {
             buffer[..kept].copy_from_slice(&memory);
-            let handled = self.container.receive(turn, &buffer[..kept + read]);
+            let handled = self.container.receive(&mut turn.turn, &buffer[..kept + read]);
             self.keep(&buffer[handled..kept + read], memory);
         }
+        self.log_in(turn);
         Ok(filled || self.ends || !self.transport.short_read_is_all())
     }
 
@@ -293,7 +360,8 @@ impl AmqpConnection {
 
     /// Sends the output, and handles that the connection has opened or closed.
     fn after(&mut self, turn: &mut Turn<'_>) -> Result<Next, Lost> {
-        if let (Stage::Opening { .. }, true) = (self.stage, self.container.is_open()) {
+        let is_let_in = self.container.is_open() && !self.container.is_closed();
+        if let (Stage::Opening { .. }, true) = (&self.stage, is_let_in) {
             self.stage = Stage::Open;
             let tenant = self.container.tenant_name();
             debug!(peer = %self.container.peer, tenant, "AMQP connection opened");

@@ -1,23 +1,21 @@
 //! CONNECT, and the verification of the login in it, before the client is admitted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use barid_auth::{
-    CertificateNames, Credentials, Method, Outcome, PASSWORD_MAX, Pending, Protocol, Scope,
-    Standing,
-};
+use barid_auth::{Credentials, Method, Outcome, PASSWORD_MAX, Pending, Protocol, Standing};
 use barid_core::time::MonoTime;
 use barid_engine::access::Permissions;
 use barid_engine::mqtt::{
     Arrival, End, Enhanced, Refusal, admit, assigned_client_id, refuse, say_refusal,
 };
-use barid_engine::names::given_name;
+use barid_engine::names::{given_name, tenant_of};
 use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
 use tracing::{debug, warn};
 
 use super::mqtt::{Connection, Stage};
-use crate::logins::Change;
+use super::standing::{Connected, Consequence};
+use crate::logins::Changes;
+use crate::shared::Shared;
 use crate::strangers::{Collected, Delayed};
 use crate::turn::{IoTurn, Next};
 
@@ -99,13 +97,7 @@ impl Connection {
             Ok(assigned) => assigned,
             Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
         };
-        self.certificate = self.transport.client_certificate().and_then(|certificate| {
-            let names = CertificateNames::of(certificate);
-            if names.is_none() {
-                debug!(peer = %self.peer, "the names in the client's certificate cannot be read");
-            }
-            names.map(Box::new)
-        });
+        self.certificate = self.transport.certificate_names(self.peer).map(Box::new);
         // One byte more than the maximum is kept, so that a password that is too long is denied.
         let password = connect.password.map(|all| &all[..all.len().min(PASSWORD_MAX + 1)]);
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
@@ -136,8 +128,7 @@ impl Connection {
             );
             return Err(self.refuse(turn, &connect, &refusal));
         }
-        let timeout = shared.settings().limits.connect_timeout;
-        let until = turn.turn.context.worker.now.after(Duration::from_secs(u64::from(timeout)));
+        let until = turn.opens_until();
         self.stage = Stage::Authenticating(Box::new(Waiting {
             header,
             body: body.into(),
@@ -216,6 +207,14 @@ impl Connection {
             Outcome::Busy => return Err(self.refuse(turn, connect, &TOO_MANY_LOGINS)),
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
+        // Checked again here: a ban may have come since, and the back end may have found another user. From here
+        // on `consequence` finds the client.
+        let user = principal.as_ref().map(|principal| &*principal.user);
+        if let Some(tenant) = tenant_of(user.or(connect.username))
+            && turn.shared.bans.check(user, tenant, client_id, self.peer.ip()).is_some()
+        {
+            return Err(self.refuse(turn, connect, &BANNED));
+        }
         let permissions = principal.as_ref().map(|principal| {
             let user = given_name(&principal.user);
             Arc::new(Permissions::new(Arc::clone(&principal.policy), user, client_id))
@@ -226,7 +225,7 @@ impl Connection {
             listener: self.listener.name,
             owner: turn.owner.clone(),
             wire: self.transport.wire(),
-            user: principal.as_ref().map(|principal| &*principal.user),
+            user,
             permissions,
             enhanced: connect
                 .properties
@@ -253,43 +252,36 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks whether the client may stay after a change.
-    pub fn check(&mut self, turn: &mut IoTurn<'_>, change: &Change) -> Next {
-        let Stage::Active(client) = &self.stage else { return Next::Wait };
-        let (tenant, client_id) = (client.tenant_name(), client.client_id());
-        let user = self.principal.as_ref().map(|principal| &*principal.user);
-        match change {
-            Change::Bans => {
-                let ban = turn.shared.bans.check(user, tenant, client_id, self.peer.ip());
-                if ban.is_some() {
-                    return self.end(turn, &BY_ADMINISTRATOR);
-                }
+    /// Returns the consequence of changes for the client; `None`: it goes on as before.
+    pub fn consequence(&self, shared: &Shared, changes: &Changes) -> Option<Consequence> {
+        let Stage::Active(client) = &self.stage else { return None };
+        let client = Connected {
+            tenant: client.tenant_name(),
+            user: self.principal.as_ref().map(|principal| &*principal.user),
+            client_id: client.client_id(),
+            address: self.peer.ip(),
+            certificate: self.certificate.as_ref().and_then(|names| names.revocable),
+            has_key: false,
+        };
+        client.consequence(shared, changes)
+    }
+
+    /// Applies the consequence of a change.
+    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: Consequence) -> Next {
+        match consequence {
+            Consequence::Ends => self.end(turn, &BY_ADMINISTRATOR),
+            Consequence::Revoked => self.end(turn, &REVOKED),
+            Consequence::Renewed { must_log_in } => {
+                self.renew(turn, must_log_in);
+                Next::Wait
             }
-            Change::Certificates(revoked) => {
-                let own = self.certificate.as_ref().and_then(|certificate| certificate.revocable);
-                if own.is_some_and(|own| revoked.contains(&own)) {
-                    return self.end(turn, &REVOKED);
-                }
-            }
-            Change::Users(scope) => match user {
-                Some(user) if scope.includes(user) => {
-                    self.renew(turn, matches!(scope, Scope::User(_)));
-                }
-                Some(_) => {}
-                None => {
-                    let concerned = scope.includes(&format!("{tenant}/"));
-                    if concerned && !turn.shared.logins.authenticator.allows_anybody(tenant) {
-                        return self.end(turn, &BY_ADMINISTRATOR);
-                    }
-                }
-            },
         }
-        Next::Wait
     }
 
     /// Has the user looked up again.
-    pub(super) fn renew(&self, turn: &IoTurn<'_>, must_log_in: bool) {
+    pub(super) fn renew(&mut self, turn: &IoTurn<'_>, must_log_in: bool) {
         let Some(principal) = self.principal.clone() else { return };
+        self.renewals += 1;
         let (owner, id) = (Arc::clone(turn.owner), self.id);
         let authenticator = &turn.shared.logins.authenticator;
         authenticator.renew(principal, must_log_in, move |standing| owner.renewed(id, standing));
@@ -297,6 +289,7 @@ impl Connection {
 
     /// Handles the answer to the question whether the client may stay.
     pub fn on_renewed(&mut self, turn: &mut IoTurn<'_>, standing: Standing) -> Next {
+        self.renewals = self.renewals.saturating_sub(1);
         let Stage::Active(client) = &mut self.stage else { return Next::Wait };
         match standing {
             Standing::Stays(principal) => {

@@ -3,9 +3,12 @@
 //! A connection belongs to one IO thread.
 
 mod amqp;
+mod amqp_login;
 mod enhanced;
 mod login;
 mod mqtt;
+mod standing;
 
 pub use amqp::AmqpConnection;
 pub use mqtt::Connection;
+pub use standing::Consequence;

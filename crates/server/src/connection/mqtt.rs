@@ -45,6 +45,9 @@ const DELAY: Duration = Duration::from_secs(1);
 /// client without a session gets no more memory than this.
 pub(super) const CONNECT_MAX: usize = 256 * 1024;
 
+const EXPIRED: End =
+    End::Refused(ReasonCode::NotAuthorized, "the token or certificate has expired");
+
 /// The network connection of an MQTT client, or of a client that has not chosen its protocol yet.
 #[derive(Debug)]
 pub struct Connection {
@@ -69,6 +72,9 @@ pub struct Connection {
     pub(super) expires: Option<MonoTime>,
     /// The client is authenticating again.
     pub(super) again: Option<Box<Again>>,
+    /// How many times the user is being looked up. The answers come to the thread that has asked, so the
+    /// connection stays there meanwhile.
+    pub(super) renewals: u32,
 }
 
 #[derive(Debug)]
@@ -115,6 +121,7 @@ impl Connection {
             certificate: None,
             expires: None,
             again: None,
+            renewals: 0,
         })
     }
 
@@ -230,12 +237,10 @@ impl Connection {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return Next::Wait;
         }
-        if self.expires.is_some_and(|expires| expires <= now) && self.can_move() {
-            let expired =
-                End::Refused(ReasonCode::NotAuthorized, "the token or certificate has expired");
-            return self.end(turn, &expired);
-        }
         match &mut self.stage {
+            Stage::Active(_) if self.expires.is_some_and(|expires| expires <= now) => {
+                self.end(turn, &EXPIRED)
+            }
             Stage::Active(client) => {
                 let reads = client.on_time(now).and_then(|reads| {
                     self.drain(turn, false);
@@ -284,9 +289,10 @@ impl Connection {
         matches!(&self.stage, Stage::Active(client) if client.is_at_limit(now))
     }
 
-    /// Whether the connection may move to another thread: the client has a session.
+    /// Whether the connection may move to another thread: the client has a session, and no answer about its user
+    /// is on its way.
     pub fn can_move(&self) -> bool {
-        matches!(self.stage, Stage::Active(_))
+        matches!(self.stage, Stage::Active(_)) && self.renewals == 0 && self.again.is_none()
     }
 
     /// Returns the connection of the only subscriber that gets what this client publishes, if it belongs to

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Mailbox;
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use super::{Mailbox, Post};
+use crate::logins::Change;
 use crate::watchdog::Watchdog;
 
 /// Period over which a thread measures its load before it publishes it.
@@ -49,7 +52,11 @@ pub struct Load {
 
 /// All IO threads.
 #[derive(Clone, Debug)]
-pub struct IoThreads(Arc<[IoThread]>);
+pub struct IoThreads {
+    threads: Arc<[IoThread]>,
+    /// Written while a change is posted to all threads; see [`Self::without_changes`].
+    changes: Arc<RwLock<()>>,
+}
 
 impl IoThread {
     /// Creates a thread without connections.
@@ -89,37 +96,52 @@ impl IoThread {
 impl IoThreads {
     /// Creates the group. `threads` must not be empty.
     pub fn new(threads: Vec<IoThread>) -> Self {
-        Self(threads.into())
+        Self { threads: threads.into(), changes: Arc::default() }
+    }
+
+    /// Has all threads check their connections after a change.
+    pub fn check(&self, change: &Change) {
+        let _changes = self.changes.write();
+        for thread in self.threads.iter() {
+            thread.mailbox.post(Post::Check(change.clone()));
+        }
+    }
+
+    /// Returns a guard. As long as it exists, no change is posted: each change has been posted to all threads, or
+    /// to none yet. A thread that has no check to do then may give connections away. None of them is missed,
+    /// because a later check finds them with the other thread.
+    pub(super) fn without_changes(&self) -> RwLockReadGuard<'_, ()> {
+        self.changes.read()
     }
 
     /// Returns one of the threads.
     pub fn get(&self, index: usize) -> &IoThread {
-        &self.0[index]
+        &self.threads[index]
     }
 
     /// Iterates over all threads.
     pub fn iter(&self) -> impl Iterator<Item = &IoThread> {
-        self.0.iter()
+        self.threads.iter()
     }
 
     /// Returns the thread that gets a new connection: the first one that takes more. If there is none, the
     /// one with the fewest connections among those that are not stuck.
     pub fn for_new_connection(&self) -> &IoThread {
         let now = Instant::now();
-        self.0.iter().find(|thread| thread.takes_more(now)).unwrap_or_else(|| {
+        self.threads.iter().find(|thread| thread.takes_more(now)).unwrap_or_else(|| {
             let order = |thread: &&IoThread| {
                 let is_stuck = thread.watchdog.in_round(now) >= STUCK;
                 (is_stuck, thread.load.connections.load(Ordering::Relaxed))
             };
-            self.0.iter().min_by_key(order).expect("there is at least one IO thread")
+            self.threads.iter().min_by_key(order).expect("there is at least one IO thread")
         })
     }
 
     /// Returns the least busy of the other threads, if it is idle enough to take connections.
     fn helper(&self, me: usize) -> Option<usize> {
-        (0..self.0.len())
-            .filter(|&index| index != me && self.0[index].busy() < IDLE)
-            .min_by_key(|&index| self.0[index].busy())
+        (0..self.threads.len())
+            .filter(|&index| index != me && self.threads[index].busy() < IDLE)
+            .min_by_key(|&index| self.threads[index].busy())
     }
 }
 

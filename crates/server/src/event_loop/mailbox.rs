@@ -72,6 +72,11 @@ impl Mailbox {
         Arc::clone(&self.0) as Arc<dyn LoginOwner>
     }
 
+    /// Whether there is a post to check clients that has not been collected.
+    pub fn has_checks(&self) -> bool {
+        self.0.posts.lock().iter().any(|post| matches!(post, Post::Check(_)))
+    }
+
     /// Moves all posts to the end of `into`.
     pub fn collect(&self, into: &mut Vec<Post>) {
         self.0.woken.store(false, Ordering::Release);

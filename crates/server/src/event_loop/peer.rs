@@ -10,8 +10,9 @@ use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
-use crate::connection::{AmqpConnection, Connection};
-use crate::logins::{Change, LoginOwner};
+use crate::connection::{AmqpConnection, Connection, Consequence};
+use crate::logins::{Changes, LoginOwner};
+use crate::shared::Shared;
 use crate::transport::{Accepted, Protocol, Tcp};
 use crate::turn::{IoTurn, Next, Readiness};
 
@@ -91,7 +92,7 @@ impl Peer {
     ) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_event(turn, buffer, readiness),
-            Self::Amqp(connection) => connection.on_event(&mut turn.turn, buffer, readiness),
+            Self::Amqp(connection) => connection.on_event(turn, buffer, readiness),
         }
     }
 
@@ -99,7 +100,7 @@ impl Peer {
     pub fn on_drain(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_drain(turn, buffer),
-            Self::Amqp(connection) => connection.on_drain(&mut turn.turn, buffer),
+            Self::Amqp(connection) => connection.on_drain(turn, buffer),
         }
     }
 
@@ -111,19 +112,33 @@ impl Peer {
         }
     }
 
-    /// Checks whether the client may stay after a change.
-    pub fn check(&mut self, turn: &mut IoTurn<'_>, change: &Change) -> Next {
+    /// Returns the consequence of changes for the client; `None`: it goes on as before. A client that has not been
+    /// let in yet is checked when it is.
+    pub fn consequence(&self, shared: &Shared, changes: &Changes) -> Option<Consequence> {
         match self {
-            Self::Mqtt(connection) => connection.check(turn, change),
-            Self::Amqp(_) => Next::Wait,
+            Self::Mqtt(connection) => connection.consequence(shared, changes),
+            Self::Amqp(connection) => connection.consequence(shared, changes),
+        }
+    }
+
+    /// Applies the consequence of a change.
+    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: Consequence) -> Next {
+        match self {
+            Self::Mqtt(connection) => connection.apply(turn, consequence),
+            Self::Amqp(connection) => connection.apply(turn, consequence),
         }
     }
 
     /// Handles the answer to the question whether the client may stay.
-    pub fn on_renewed(&mut self, turn: &mut IoTurn<'_>, standing: Standing) -> Next {
+    pub fn on_renewed(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        standing: Standing,
+        buffer: &mut [u8],
+    ) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_renewed(turn, standing),
-            Self::Amqp(_) => Next::Wait,
+            Self::Amqp(connection) => connection.on_renewed(turn, standing, buffer),
         }
     }
 
@@ -136,8 +151,7 @@ impl Peer {
     ) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_outcome(turn, outcome, buffer),
-            // AMQP clients have no such login: their keys are verified at once.
-            Self::Amqp(_) => Next::Wait,
+            Self::Amqp(connection) => connection.on_outcome(turn, outcome, buffer),
         }
     }
 
@@ -150,7 +164,7 @@ impl Peer {
     ) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_close(turn, reason, farewell),
-            Self::Amqp(connection) => connection.on_close(&mut turn.turn, reason),
+            Self::Amqp(connection) => connection.on_close(turn, reason),
         }
     }
 
@@ -158,7 +172,7 @@ impl Peer {
     pub fn on_timer(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_timer(turn, buffer),
-            Self::Amqp(connection) => connection.on_timer(&mut turn.turn, buffer),
+            Self::Amqp(connection) => connection.on_timer(turn, buffer),
         }
     }
 
@@ -170,7 +184,7 @@ impl Peer {
         }
     }
 
-    /// Whether the client has no session yet, or, with AMQP, has not proved yet that it has a key.
+    /// Whether the client has no session yet, or, with AMQP, has not opened the connection and proved who it is.
     pub fn is_stranger(&self) -> bool {
         match self {
             Self::Mqtt(connection) => connection.is_stranger(),

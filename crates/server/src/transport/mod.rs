@@ -6,6 +6,7 @@ mod tls;
 mod tls_stream;
 pub mod websocket;
 
+use barid_auth::CertificateNames;
 use barid_engine::ids::ConnectionId;
 use barid_engine::wire::Wire;
 pub use proxy::Proxied;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 use parking_lot::RwLock;
 use rustls::{ServerConfig, ServerConnection};
+use tracing::debug;
 
 use crate::strangers::{Collected, Strangers};
 use websocket::{WebSocket, WebSocketOptions};
@@ -135,12 +137,21 @@ impl Transport {
 
     /// Returns the certificate that the client has shown and that an authority of the listener has issued, in
     /// DER.
-    pub fn client_certificate(&self) -> Option<&[u8]> {
+    fn client_certificate(&self) -> Option<&[u8]> {
         match self {
             Self::Plain(_) | Self::WebSocket(_) => None,
             Self::Tls(stream) => stream.client_certificate(),
             Self::SecureWebSocket(stream) => stream.stream().client_certificate(),
         }
+    }
+
+    /// Returns the names in the certificate of the client at `peer`, if it has shown one that can be parsed.
+    pub fn certificate_names(&self, peer: SocketAddr) -> Option<CertificateNames> {
+        let names = CertificateNames::of(self.client_certificate()?);
+        if names.is_none() {
+            debug!(%peer, "the names in the client's certificate cannot be read");
+        }
+        names
     }
 
     /// Returns the socket if any thread may write to it.

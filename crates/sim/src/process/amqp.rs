@@ -1,7 +1,7 @@
 //! The broker's end of an AMQP connection.
 
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use barid_engine::amqp::{Container, Inbox, Key, Keys, Right, Secret};
@@ -92,5 +92,9 @@ impl Keys for OneKey {
 
     fn are_in(&self, _: &str) -> bool {
         true
+    }
+
+    fn ban(&self, _: Option<&str>, _: &str, _: &str, _: IpAddr) -> bool {
+        false
     }
 }

@@ -17,11 +17,10 @@ use barid_core::entity::{Part, ReceiverId, Refusal, SequenceNumber};
 use barid_core::time::WallTime;
 use smallvec::SmallVec;
 
-use super::attach::TOKENS;
 use super::container::{Container, RESPONDING_MAX};
 use super::held::Answer;
 use super::keys::Right;
-use super::link::{Link, ReceiverLink, RequestLink, Service};
+use super::link::{Link, ReceiverLink, RequestLink, Service, TOKENS};
 use super::refusals::{closed, condition, error_of, no_entity};
 use crate::denied_action::Action;
 use crate::durable::Commits;
@@ -272,7 +271,11 @@ impl Container {
             }
             Err(error) => {
                 if error.condition == condition::UNAUTHORIZED {
-                    self.deny(turn, Action::Manage, path, "the token lacks the right to do that");
+                    let reason = match self.access.user() {
+                        Some(_) => "no rule of the user allows it",
+                        None => "the token lacks the right to do that",
+                    };
+                    self.deny(turn, Action::Manage, path, reason);
                 }
                 to.encode_error(&error)
             }
@@ -308,7 +311,7 @@ impl Container {
             .filter(|_| self.access.allows(*right, path, turn.context.worker.now).is_some());
         let Some(tenant) = tenant else {
             let text =
-                format!("Unauthorized access to '{path}': the token lacks the right {right:?}.");
+                format!("Unauthorized access to '{path}': the client lacks the right {right:?}.");
             return Err(Error::new(condition::UNAUTHORIZED, text));
         };
         let queue = node.entity();

@@ -1,0 +1,261 @@
+//! Users over AMQP: the login with a name and a password, and what happens when the user changes.
+
+use std::sync::Arc;
+
+use barid_auth::{
+    Credentials, Outcome, PASSWORD_MAX, Pending, Principal, Protocol, Standing, Version,
+};
+use barid_core::time::MonoTime;
+use barid_engine::amqp::{Decision, Login};
+use tracing::{debug, warn};
+
+use super::amqp::{AmqpConnection, Stage};
+use super::standing::{Connected, Consequence};
+use crate::logins::Changes;
+use crate::shared::Shared;
+use crate::turn::{IoTurn, Next};
+
+const NAME_WITHOUT_TENANT: Decision = Decision::Denied("the user name must be {tenant}/{client}");
+
+const BANNED: Decision = Decision::Denied("the client is banned");
+
+const BY_ADMINISTRATOR: &str = "An operator does not allow this client.";
+
+const REVOKED: &str = "The certificate of the client is revoked.";
+
+/// A login that is being verified.
+#[derive(Debug)]
+pub(super) struct LoggingIn {
+    /// The user name, as the client has written it.
+    user: Option<Box<str>>,
+    /// Bytes of the login, which has copies of them.
+    pub(super) bytes: usize,
+    /// Keeps the login alive while the client waits for its outcome.
+    _pending: Pending,
+    pub(super) until: MonoTime,
+}
+
+impl AmqpConnection {
+    /// Begins the login that the client has asked for, if it has.
+    pub(super) fn log_in(&mut self, turn: &mut IoTurn<'_>) {
+        let Some(Login { user, password }) = self.container.take_login() else { return };
+        let shared = turn.shared;
+        let certificate = self.transport.certificate_names(self.container.peer);
+        if certificate.is_none() && password.is_none() {
+            return self.decide(turn, user.as_deref(), Decision::Anonymous);
+        }
+        let has_tenant = user.as_ref().is_none_or(|user| user.contains('/'));
+        if shared.settings().strict_user_names && !has_tenant {
+            return self.decide(turn, user.as_deref(), NAME_WITHOUT_TENANT);
+        }
+        let bytes = user.as_ref().map_or(0, |name| name.len())
+            + password.as_ref().map_or(0, |password| password.len());
+        // One byte more than the maximum is kept, so that a password that is too long is denied.
+        let password =
+            password.map(|password| password[..password.len().min(PASSWORD_MAX + 1)].into());
+        let credentials = Credentials {
+            user: user.as_deref().map(Credentials::full),
+            password,
+            // The container id comes after the login.
+            client_id: Box::default(),
+            address: self.container.peer.ip(),
+            certificate: certificate.map(Box::new),
+            protocol: Protocol::Amqp,
+            is_known_tenant: false,
+        };
+        let name = credentials.user.as_deref();
+        if let Some(tenant) = credentials.tenant()
+            && shared.bans.check(name, tenant, "", credentials.address).is_some()
+        {
+            return self.decide(turn, user.as_deref(), BANNED);
+        }
+        let (owner, id) = (Arc::clone(turn.owner), self.id());
+        let begun = shared
+            .logins
+            .authenticator
+            .begin(credentials, move |outcome| owner.authenticated(id, outcome));
+        match begun {
+            Ok(outcome) => {
+                self.conclude(turn, user.as_deref(), outcome);
+                // The client need not have waited for the outcome.
+                self.handle_unread(turn);
+            }
+            Err(pending) => {
+                let until = turn.opens_until();
+                let waiting = LoggingIn { user, bytes: 2 * bytes, _pending: pending, until };
+                self.stage = Stage::LoggingIn(Box::new(waiting));
+            }
+        }
+    }
+
+    fn decide(&mut self, turn: &mut IoTurn<'_>, user: Option<&str>, decision: Decision) {
+        self.container.decide(&turn.turn, user, decision);
+        // The client need not have waited for the outcome.
+        self.handle_unread(turn);
+    }
+
+    /// Handles the outcome of the login.
+    pub fn on_outcome(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        outcome: Outcome,
+        buffer: &mut [u8],
+    ) -> Next {
+        if let Some(waiting) = self.leave_login(turn) {
+            self.container.begin_turn(&turn.turn);
+            self.conclude(turn, waiting.user.as_deref(), outcome);
+        }
+        self.turn(turn, buffer, false)
+    }
+
+    /// Refuses a client whose login takes too long. It may try again.
+    pub(super) fn give_up_login(&mut self, turn: &mut IoTurn<'_>) {
+        if let Some(waiting) = self.leave_login(turn) {
+            debug!(peer = %self.container.peer, user = waiting.user, "no outcome of the login within connect_timeout");
+            self.container.decide(&turn.turn, waiting.user.as_deref(), Decision::Undecided);
+        }
+    }
+
+    /// Continues after a login: the client has to open the connection.
+    fn leave_login(&mut self, turn: &IoTurn<'_>) -> Option<Box<LoggingIn>> {
+        if !self.is_logging_in() {
+            return None;
+        }
+        match std::mem::replace(&mut self.stage, Stage::Opening { until: turn.opens_until() }) {
+            Stage::LoggingIn(waiting) => Some(waiting),
+            _ => unreachable!("it was just seen"),
+        }
+    }
+
+    /// Tells the client the outcome of its login.
+    fn conclude(&mut self, turn: &IoTurn<'_>, user: Option<&str>, outcome: Outcome) {
+        let peer = self.container.peer;
+        let decision = match outcome {
+            Outcome::Accepted(principal, version) => {
+                return self.let_in(turn, user, principal, version);
+            }
+            Outcome::Anybody if user.is_none() => Decision::Anonymous,
+            Outcome::Anybody => {
+                Decision::Denied("there is no key of this name, and the tenant has no users")
+            }
+            Outcome::Denied(reason) => {
+                debug!(%peer, user, "login denied by {reason}");
+                Decision::Denied("user name or password is wrong")
+            }
+            Outcome::Unavailable(reason) => {
+                if let Some(logins) = turn.shared.logins.could_not_be_decided() {
+                    warn!(%peer, logins, "logins cannot be decided: {reason}");
+                }
+                Decision::Undecided
+            }
+            Outcome::Busy => Decision::Undecided,
+        };
+        self.container.decide(&turn.turn, user, decision);
+    }
+
+    fn let_in(
+        &mut self,
+        turn: &IoTurn<'_>,
+        user: Option<&str>,
+        principal: Arc<Principal>,
+        version: Version,
+    ) {
+        // Bans are checked by the container. From here on `consequence` finds the client.
+        let (name, policy) = (principal.user.clone(), Arc::clone(&principal.policy));
+        self.container.decide(&turn.turn, user, Decision::Granted { user: name, policy });
+        if self.container.user().is_none() {
+            // A ban or a quota has kept the client out.
+            return;
+        }
+        let authenticator = &turn.shared.logins.authenticator;
+        self.expires = authenticator.expiry(&principal);
+        let is_current = authenticator.is_current(&principal.user, version);
+        self.principal = Some(principal);
+        if !is_current {
+            self.renew(turn, true);
+        }
+    }
+
+    /// Returns the consequence of changes for the client; `None`: it goes on as before.
+    pub fn consequence(&self, shared: &Shared, changes: &Changes) -> Option<Consequence> {
+        if let Stage::Closing { .. } = self.stage {
+            return None;
+        }
+        let user = self.container.user();
+        let client = Connected {
+            // A client that has proved nothing yet is checked when it does.
+            tenant: self.container.tenant_name()?,
+            user,
+            client_id: self.container.client_id(),
+            address: self.container.peer.ip(),
+            certificate: changes
+                .are_of_certificates()
+                .then(|| self.transport.certificate_names(self.container.peer)?.revocable)
+                .flatten(),
+            has_key: user.is_none(),
+        };
+        client.consequence(shared, changes)
+    }
+
+    /// Applies the consequence of a change.
+    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: Consequence) -> Next {
+        match consequence {
+            Consequence::Ends => self.disconnect(turn, BY_ADMINISTRATOR),
+            Consequence::Revoked => self.disconnect(turn, REVOKED),
+            Consequence::Renewed { must_log_in } => {
+                self.renew(turn, must_log_in);
+                Next::Wait
+            }
+        }
+    }
+
+    fn disconnect(&mut self, turn: &mut IoTurn<'_>, reason: &str) -> Next {
+        self.container.close(&mut turn.turn, reason);
+        self.say_goodbye(turn)
+    }
+
+    /// Has the user looked up again.
+    fn renew(&mut self, turn: &IoTurn<'_>, must_log_in: bool) {
+        let Some(principal) = self.principal.clone() else { return };
+        self.renewals += 1;
+        let (owner, id) = (Arc::clone(turn.owner), self.id());
+        let authenticator = &turn.shared.logins.authenticator;
+        authenticator.renew(principal, must_log_in, move |standing| owner.renewed(id, standing));
+    }
+
+    /// Handles the answer to the question whether the client may stay.
+    pub fn on_renewed(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        standing: Standing,
+        buffer: &mut [u8],
+    ) -> Next {
+        self.renewals = self.renewals.saturating_sub(1);
+        if let Stage::Closing { .. } = self.stage {
+            return Next::Wait;
+        }
+        match standing {
+            Standing::Stays(principal) => {
+                self.container.begin_turn(&turn.turn);
+                self.container.change_policy(&mut turn.turn, Arc::clone(&principal.policy));
+                self.principal = Some(principal);
+                self.turn(turn, buffer, false)
+            }
+            Standing::Gone { reason, may_return } => {
+                debug!(peer = %self.container.peer, "client has to go: {reason}");
+                if may_return {
+                    self.container.close_unauthorized(&mut turn.turn, reason);
+                    return self.say_goodbye(turn);
+                }
+                self.disconnect(turn, reason)
+            }
+        }
+    }
+
+    /// Disconnects a client whose token has expired. It may log in again with another one.
+    pub(super) fn expire(&mut self, turn: &mut IoTurn<'_>) -> Next {
+        debug!(peer = %self.container.peer, "the token of the user has expired");
+        self.container.close_unauthorized(&mut turn.turn, "The token has expired.");
+        self.say_goodbye(turn)
+    }
+}
