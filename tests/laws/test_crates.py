@@ -25,7 +25,7 @@ IMPURE_CRATES = {"tokio", "mio", "socket2", "async-std", "smol", "rand", "rand_c
 IMPURE_CODE = {
     "the time": r"\b(Instant|SystemTime)\b",
     "randomness": r"\b(RandomState|thread_rng|OsRng)\b",
-    "sockets": r"\bstd::net\b(?!::\w*Addr)",
+    "sockets": r"\bstd::net\b(?!::(\w*Addr\b|\{(\w*Addr(, )?)+\}))",
     "files": r"\bstd::fs\b",
     "threads": r"\bthread::(spawn|sleep|Builder)\b",
     "the environment": r"\bstd::env\b",

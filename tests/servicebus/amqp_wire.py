@@ -192,10 +192,10 @@ class Connection:
         self.say("init", mechanism=Symbol(mechanism), initial_response=initial)
         return self.expect("outcome")
 
-    def open(self, max_frame_size: int = 65_536, idle_time_out: int | None = None, **fields) -> Frame:
+    def open(self, max_frame_size: int = 65_536, idle_time_out: int | None = None, container_id: str | None = None, **fields) -> Frame:
         self.write(AMQP)
         assert self.read_exactly(8, time.monotonic() + SECONDS) == AMQP
-        self.say("open", container_id=f"wire-{uuid.uuid4()}", hostname="localhost", max_frame_size=Uint(max_frame_size),
+        self.say("open", container_id=container_id or f"wire-{uuid.uuid4()}", hostname="localhost", max_frame_size=Uint(max_frame_size),
                  idle_time_out=None if idle_time_out is None else Uint(idle_time_out), **fields)
         return self.expect("open")
 

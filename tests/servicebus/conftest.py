@@ -45,11 +45,11 @@ def broker(request, certificates):
 
 @pytest.fixture
 def own_broker(request, certificates):
-    """A broker for this test alone, which it may stop; the settings are TOML."""
+    """A broker for this test alone, which it may stop; the settings, and more of those of TLS, are TOML."""
     started = []
 
-    def start(config: str = "") -> Namespace:
-        started.append(Namespace(declared_by([request.node]), certificates, config))
+    def start(config: str = "", tls: str = "") -> Namespace:
+        started.append(Namespace(declared_by([request.node]), certificates, config, tls))
         return started[-1]
 
     yield start

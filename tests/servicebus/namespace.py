@@ -14,12 +14,12 @@ KEY_NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
 class Namespace(Broker):
     """`barid serve --entities FILE`, listening for AMQP on TCP, TLS and both WebSockets."""
 
-    def __init__(self, declared: dict, certificates: Certificates | None = None, config: str = ""):
+    def __init__(self, declared: dict, certificates: Certificates | None = None, config: str = "", tls: str = ""):
         self.declared, self.certificates = declared, certificates
         self.amqps_port, self.wss_port = free_port(), free_port()
         if certificates:
             config += f"""
-                {certificates.toml()}
+                {certificates.toml(tls)}
                 [listeners.amqps]
                 address = "127.0.0.1:{self.amqps_port}"
                 [listeners.wss]

@@ -585,6 +585,7 @@ impl Shared {
                     return Some(stays(principal, policy));
                 }
                 Renewal::Gone(reason) => return gone(reason, false),
+                Renewal::OtherPassword => return gone("the password has changed", true),
                 Renewal::Unavailable(_) => return None,
             }
         }

@@ -84,8 +84,10 @@ pub struct Accepted {
 pub enum Renewal {
     /// The user may stay, with these rights.
     Stays(Rights),
-    /// The user has been disabled, or has another password now. The text is for the log.
+    /// The user has been disabled. The text is for the log.
     Gone(&'static str),
+    /// The user has another password now.
+    OtherPassword,
     /// The back end does not have this user.
     Unknown,
     /// Only a new login can tell.

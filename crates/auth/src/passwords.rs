@@ -67,7 +67,7 @@ impl<D: Directory> Passwords<D> {
         match self.directory.find(user).await {
             Ok(Some(record)) if record.disabled => Renewal::Gone(DISABLED),
             Ok(Some(record)) if password::proof(&record.password) != proof => {
-                Renewal::Gone("the password has changed")
+                Renewal::OtherPassword
             }
             Ok(Some(Record { rights, .. })) => Renewal::Stays(rights),
             Ok(None) => Renewal::Unknown,

