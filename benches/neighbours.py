@@ -7,6 +7,7 @@ import argparse
 import gc
 import json
 import os
+import random
 import select
 import socket
 import statistics
@@ -135,7 +136,8 @@ def probe(seconds: float, port: int) -> int:
             started = time.perf_counter()
             operation()
             times[name].append(time.perf_counter() - started)
-        time.sleep(0.001)
+        # At random, because the timers of a flood are in milliseconds, too: a fixed pause would keep step with them.
+        time.sleep(random.uniform(0.0005, 0.003))
     json.dump({name: quantiles(all_) for name, all_ in times.items()}, sys.stdout)
     return 0
 

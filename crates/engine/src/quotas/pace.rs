@@ -18,16 +18,16 @@ use super::usage::{self, Flow, Usage};
 use crate::limits::Quota;
 
 /// What a connection that floods gets at a time, as the time in which the rate pays for it. With shorter
-/// portions connections would wake more often than is worth the effort. With longer ones other clients of the
+/// portions connections would wake more often, and each wake-up delays other clients of the thread. With longer ones other clients of the
 /// same thread would wait longer, while all that a portion allows is done in one turn.
-const PORTION: Duration = Duration::from_millis(5);
+const PORTION: Duration = Duration::from_millis(20);
 
 /// What a connection is granted at a time of the tokens that are there, as the time in which the rate pays for
 /// them. With more, others would find none while this connection has some that it does not use.
-const GRANT: Duration = Duration::from_millis(10);
+const GRANT: Duration = Duration::from_millis(20);
 
 /// The wait in the queue of a bucket at which portions are half as large.
-const LONG_QUEUE: Duration = Duration::from_millis(100);
+const LONG_QUEUE: Duration = Duration::from_millis(50);
 
 /// Time for which a connection that has waited counts as one at its limit.
 const LATELY: Duration = Duration::from_secs(1);
@@ -309,10 +309,10 @@ mod tests {
         let tenant = usage(1_000);
         let mut flooding = pace(&tenant, None);
         let (used, mut now) = flood(&mut flooding, at(0));
-        assert_eq!((used, now), (1_000, at(5)), "a burst, and then 5 ms at a time");
+        assert_eq!((used, now), (1_000, at(20)), "a burst, and then 20 ms at a time");
         for _ in 0..10 {
             let (used, until) = flood(&mut flooding, now);
-            assert_eq!((used, until.since(now)), (5, PORTION));
+            assert_eq!((used, until.since(now)), (20, PORTION));
             now = until;
         }
         let mut modest = pace(&tenant, None);
@@ -325,7 +325,7 @@ mod tests {
             exhaust_rest(&tenant, now);
         }
         // It is quiet for a moment, and has little to do then.
-        assert_eq!(flooding.ask(now, 100), Pass::Go(5));
+        assert_eq!(flooding.ask(now, 100), Pass::Go(20));
         flooding.spend(now, 3);
         flooding.rest();
         exhaust_rest(&tenant, now);
@@ -373,11 +373,11 @@ mod tests {
         let (tenant, user, other) = (usage(1_000), usage(100), usage(100));
         let (mut of_user, mut of_other) = (pace(&tenant, Some(&user)), pace(&tenant, Some(&other)));
         let (used, until) = flood(&mut of_user, at(0));
-        assert_eq!((used, until), (100, at(10)));
+        assert_eq!((used, until), (100, at(20)));
         assert_eq!(of_user.waits.unwrap().quota, Quota::UserInboundBytesRate);
         assert_eq!(flood(&mut of_other, at(0)).0, 100, "the other user has its own");
-        assert!(matches!(of_user.ask(at(10), 10), Pass::Go(1)));
-        of_user.spend(at(10), 1);
+        assert!(matches!(of_user.ask(at(20), 10), Pass::Go(2)));
+        of_user.spend(at(20), 2);
         of_user.rest();
         exhaust(&tenant, at(1_020));
         assert_eq!(of_user.ask(at(1_020), 1_000), Pass::Begins(Quota::InboundBytesRate));
@@ -394,7 +394,7 @@ mod tests {
             pace.ask(at(0), u64::MAX);
         }
         let last = all.last().unwrap().until().unwrap();
-        assert!(last < at(1_000), "the last of a thousand waits {:?}", last.since(at(0)));
+        assert!(last < at(1_500), "the last of a thousand waits {:?}", last.since(at(0)));
     }
 
     #[test]
