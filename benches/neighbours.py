@@ -19,7 +19,8 @@ import servers
 from compare import cell
 from offline import packet, remaining_length
 
-# What the flooding tenant may do in a second. Its neighbour has no quotas.
+# What the flooding tenant may do in a second. Its neighbour has no quotas. Both have clients without users; users are in
+# tenants of their own, and the one that is attacked has a password that is dear to verify.
 QUOTAS = """\
 [limits]
 durability = "{durability}"
@@ -28,7 +29,13 @@ publish_rate = 500
 inbound_bytes_rate = 200000
 outbound_bytes_rate = 500000
 connect_rate = 20
+[tenants.flood]
+auth = []
+[tenants.neighbour]
+auth = []
 """
+SECRET = "WmT9bq0Yx3hJ5dKr7uVnA2cF"
+USERS = (("users/ada", "device"), ("attacked/eve", "person"))
 
 # The bar: the p99 of a neighbour beside a flood, as a multiple of that without it.
 BAR = 1.5
@@ -59,7 +66,7 @@ def main() -> int:
 def compare(args: argparse.Namespace) -> int:
     kinds = ["alone", *(f"{place} {flood}" for flood in args.floods for place in ("elsewhere", "beside"))]
     rounds: dict[str, list[dict]] = {kind: [] for kind in kinds}
-    quotas = QUOTAS.format(durability=args.durability)
+    quotas = QUOTAS.format(durability=args.durability) + "".join(user(*one) for one in USERS)
     for turn in range(args.rounds):
         for kind in kinds[turn % len(kinds):] + kinds[:turn % len(kinds)]:
             with broker(quotas) as server, broker(quotas) as other:
@@ -88,6 +95,12 @@ def compare(args: argparse.Namespace) -> int:
         with open(args.json, "w") as file:
             json.dump(rounds, file, indent=1)
     return int(is_above)
+
+
+def user(name: str, cost: str) -> str:
+    """A user of the configuration."""
+    line = [servers.BARID, "passwd", "--stdin", "--cost", cost, name]
+    return subprocess.run(line, input=SECRET, capture_output=True, text=True, check=True).stdout
 
 
 def broker(config: str) -> servers.Server:
@@ -170,6 +183,15 @@ def connecting(port: int):
     return act
 
 
+def logging_in(port: int):
+    """A connection of a user with a password, until its CONNACK."""
+
+    def act() -> None:
+        Client(port, "users/ada", password=SECRET).close()
+
+    return act
+
+
 def subscribing(port: int):
     """A subscription, until its last retained message has come."""
     client = Client(port, "neighbour/subscriber")
@@ -199,7 +221,7 @@ def requesting(port: int):
     return act
 
 
-PROBES = {"publishes": publishing, "connects": connecting, "retained": subscribing, "requests": requesting}
+PROBES = {"publishes": publishing, "connects": connecting, "logins": logging_in, "retained": subscribing, "requests": requesting}
 
 
 # ------------------------------------------------------------------------------------------------- the floods
@@ -274,8 +296,17 @@ def flood_retained(port: int) -> int:
 
 
 def flood_connections(port: int) -> int:
-    """Connections, of which most are refused, one after the other on some sockets at once."""
-    hello = connect("flood/connector")
+    """Connections, of which most are refused."""
+    return knocking(port, connect("flood/connector"))
+
+
+def flood_logins(port: int) -> int:
+    """Wrong passwords of a user."""
+    return knocking(port, connect("attacked/eve", "wrong"))
+
+
+def knocking(port: int, hello: bytes) -> int:
+    """Connects, and waits for the answer, one after the other on some sockets at once."""
 
     def begin() -> dict:
         return {}
@@ -294,7 +325,8 @@ def flood_connections(port: int) -> int:
                 connection.send(hello)
                 state[connection] = True
             except OSError:
-                state.pop(connection).close()
+                del state[connection]
+                connection.close()
         for connection in readable:
             try:
                 connection.recv(64)
@@ -309,8 +341,8 @@ def flood_connections(port: int) -> int:
     return flood(begin, act)
 
 
-FLOODS = {"messages": flood_messages, "connections": flood_connections, "retained": flood_retained,
-          "requests": flood_requests}
+FLOODS = {"messages": flood_messages, "connections": flood_connections, "logins": flood_logins,
+          "retained": flood_retained, "requests": flood_requests}
 
 
 # ----------------------------------------------------------------------------------------------- MQTT 5 packets
@@ -319,12 +351,12 @@ FLOODS = {"messages": flood_messages, "connections": flood_connections, "retaine
 class Client:
     """A connection that waits for answers."""
 
-    def __init__(self, port: int, user: str, patient: bool = False):
+    def __init__(self, port: int, user: str, patient: bool = False, password: str = ""):
         while True:
             self.socket = socket.create_connection(("127.0.0.1", port), 20)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.rest = b""
-            self.socket.sendall(connect(user))
+            self.socket.sendall(connect(user, password))
             connack = self.read(0x20)
             reason = connack[3 if connack[1] < 0x80 else 4]
             if reason == 0:
@@ -387,8 +419,9 @@ def text(content: bytes) -> bytes:
     return len(content).to_bytes(2, "big") + content
 
 
-def connect(user: str) -> bytes:
-    return packet(0x10, b"\x00\x04MQTT\x05\x82\x00\x00\x00" + text(b"") + text(user.encode()))
+def connect(user: str, password: str = "") -> bytes:
+    flags, texts = (0xC2, ["", user, password]) if password else (0x82, ["", user])
+    return packet(0x10, b"\x00\x04MQTT\x05" + bytes([flags]) + b"\x00\x00\x00" + b"".join(text(one.encode()) for one in texts))
 
 
 def publish(topic: bytes, payload: bytes, qos: int = 0, retain: bool = False, properties: bytes = b"") -> bytes:

@@ -338,8 +338,11 @@ fn changed_scopes(old: &Settings, new: &Settings) -> Vec<Scope> {
 fn settings_of(auth: &Auth) -> barid_auth::Settings {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    // With all cores, a flood of wrong passwords of one tenant would delay the clients of all others by time slices of
+    // the operating system.
+    let hash_threads = if auth.hash_threads == 0 { (cores / 2).max(1) } else { auth.hash_threads };
     barid_auth::Settings {
-        hash_threads: if auth.hash_threads == 0 { cores } else { auth.hash_threads },
+        hash_threads,
         remembered: auth.remembered,
         fresh: seconds(auth.fresh),
         grace: seconds(auth.grace),

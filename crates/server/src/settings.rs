@@ -273,7 +273,7 @@ pub struct Auth {
     /// Names of the back ends that are asked, in order: `file`, `store`, and those below. `None`: both, unless there never was a
     /// user in either; then any client may connect. An empty list: any client may connect.
     pub chain: Option<Vec<String>>,
-    /// Number of threads that verify password hashes; 0: one for each core. The share of the cores that a
+    /// Number of threads that verify password hashes; 0: half as many as cores, at least one. The share of the cores that a
     /// flood of logins can use is at most this number of cores.
     pub hash_threads: usize,
     /// Maximum number of accepted logins that are remembered, so that a client that comes back with the same
