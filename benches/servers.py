@@ -32,6 +32,10 @@ log_dest stderr
 MOSQUITTO_SAVED = "persistence true\npersistence_location {directory}/\n"
 
 # Sessions and messages of QoS 1 are always in its files; `sync` says when these are on the disk.
+# Quotas that nobody reaches: what they cost.
+HIGH_QUOTAS = "".join(f"{user}{name} = 1000000000000\n" for user in ("", "user_")
+                      for name in ("publish_rate", "inbound_bytes_rate", "outbound_bytes_rate"))
+
 NATS_CONFIG = """\
 listen: "127.0.0.1:{other_port}"
 server_name: "bench"
@@ -189,9 +193,10 @@ def _command(target: str, port: int, directory: Path) -> list:
     match target:
         case "relay":
             return [BARID, "bench", "relay", "--listen", address]
-        case "barid" | "barid-memory" | "before" | "before-memory":
+        case "barid" | "barid-memory" | "barid-quotas" | "before" | "before-memory":
             durability = "memory" if target.endswith("-memory") else "local"
-            config.write_text(f'[limits]\ndurability = "{durability}"\n')
+            quotas = HIGH_QUOTAS if target.endswith("-quotas") else ""
+            config.write_text(f'[limits]\ndurability = "{durability}"\n{quotas}')
             admin = f"127.0.0.1:{free_port()}"
             return [binary(target), "serve", "--config", config, "--mqtt", address, "--ws", "off", "--amqp", "off", "--admin", admin,
                     "--data-dir", directory / "data", "--log", "error"]
@@ -219,7 +224,7 @@ def binary(target: str) -> Path:
     return BEFORE if target.startswith("before") else BARID
 
 
-MQTT = ("barid", "barid-memory", "before", "before-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
+MQTT = ("barid", "barid-memory", "barid-quotas", "before", "before-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
 REDIS = ("redis", "redis-always")
 
 

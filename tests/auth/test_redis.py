@@ -145,6 +145,35 @@ def test_what_is_published_concerns_who_is_connected(cached_settings, broker_wit
     bob.ping()
 
 
+def tell(running, *who: str) -> subprocess.CompletedProcess:
+    line = [BINARY, "auth", "changed", *who, "--admin", f"127.0.0.1:{running.admin_port}"]
+    return subprocess.run(line, capture_output=True, text=True, timeout=15)
+
+
+@pytest.mark.parametrize("who", [("acme/ada",), ("--tenant", "acme"), ("--all",)])
+def test_an_operator_tells_all_brokers(cached_settings, broker_with, mariadb, redis, login, who):
+    one, other = (broker_with(cached_settings.toml(remembered=600, grace=600)) for _ in range(2))
+    mariadb.add("acme/ada")
+    clients = [login(one, "acme/ada"), login(other, "acme/ada")]
+    mariadb.set("acme/ada", "enabled", "0")
+    done = tell(one, *who)
+    assert done.returncode == 0 and done.stdout.endswith(": asked again\n"), done
+    for client in clients:
+        client.expect_refused(0x87, 0x98, timeout=2)
+    for running in (one, other):
+        assert login(running, "acme/ada").connack.reason == DENIED[V5]
+        assert running.metric(r'^barid_login_cache_up\{backend="main"\}') == 1
+        assert running.metric(r'^barid_login_cache_total\{backend="main",outcome="miss"\}') >= 1
+
+
+def test_an_operator_is_told_that_others_could_not_be_told(warm, redis, login):
+    redis.kill()
+    done = tell(warm, "acme/ada")
+    assert done.returncode != 0 and "other brokers could not be told" in done.stderr, done
+    for wrong in (("a b/c",), ("--tenant", "a b"), ()):
+        assert tell(warm, *wrong).returncode != 0
+
+
 def test_an_old_value_that_is_written_back_lets_nobody_in(warm, mariadb, redis, login):
     old = redis.ask("GET", "barid:user:acme/ada")
     mariadb.set("acme/ada", "enabled", "0")

@@ -23,7 +23,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
 use crate::rate_limit::Seldom;
-use crate::remotes::{Remotes, Tell};
+use crate::remotes::{Remotes, SharedCache, Tell};
 use crate::settings::{Auth, Settings};
 
 /// The thread of a connection, as the authenticator sees it.
@@ -243,6 +243,31 @@ impl Logins {
     pub fn changed(&self, scope: &Scope) {
         self.authenticator.changed(scope);
         self.tell(&Change::Users(scope.clone()));
+    }
+
+    /// Notes that users have changed at a back end, and tells all brokers that share a cache of it.
+    ///
+    /// # Errors
+    /// Some brokers could not be told: they may use what they have for a while.
+    pub async fn changed_elsewhere(&self, scope: Scope) -> Result<(), Unavailable> {
+        let mut told = Ok(());
+        for (_, cache) in self.caches() {
+            let scope = scope.clone();
+            // The connection to Redis belongs to the runtime of logins.
+            let telling = self
+                .authenticator
+                .runtime()
+                .spawn(async move { cache.invalidate(&scope).await })
+                .await;
+            told = told.and(telling.unwrap_or(Ok(())));
+        }
+        self.changed(&scope);
+        told
+    }
+
+    /// Returns the shared caches, with the names of their back ends.
+    pub fn caches(&self) -> Vec<(String, SharedCache)> {
+        self.remotes.lock().caches()
     }
 
     fn managed_changed(&self, kind: ManagedKind, name: &str) {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use barid_auth::mysql::{Mysql, MysqlSettings};
-use barid_auth::redis::{Cached, RedisSettings};
+use barid_auth::redis::{CacheCounts, Cached, RedisSettings};
 use barid_auth::{
     Authenticator, Backend, CertificateSettings, CertificateUsers, Changed, Http, HttpSettings,
-    Jwt, JwtSettings, Passwords, Scope,
+    Jwt, JwtSettings, Passwords, Scope, Unavailable,
 };
 use barid_engine::clock::Clock;
 use tokio::runtime::Handle;
@@ -28,8 +28,13 @@ pub struct Remotes(BTreeMap<String, Remote>);
 struct Remote {
     settings: Kind,
     backend: Arc<dyn Backend>,
+    cache: Option<SharedCache>,
     tasks: Vec<AbortHandle>,
 }
+
+/// The cache in Redis that brokers share for the users of one back end.
+#[derive(Clone)]
+pub struct SharedCache(Arc<Cached<Arc<Mysql>>>);
 
 /// The settings of a back end.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +57,13 @@ impl Remotes {
     /// Returns the back end with this name.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Backend>> {
         self.0.get(name).map(|remote| Arc::clone(&remote.backend))
+    }
+
+    /// Returns the shared caches, with the names of their back ends.
+    pub fn caches(&self) -> Vec<(String, SharedCache)> {
+        let cache =
+            |(name, remote): (&String, &Remote)| Some((name.clone(), remote.cache.clone()?));
+        self.0.iter().filter_map(cache).collect()
     }
 
     /// Applies a configuration. Back ends whose settings have not changed stay as they are. A back end that
@@ -109,6 +121,7 @@ impl Kind {
             let tell = Arc::clone(tell);
             move |changed: Changed<'_>| tell(&scope_of(changed))
         };
+        let mut cache = None;
         let (backend, tasks): (Arc<dyn Backend>, _) = match &self {
             Self::Certificate(settings) => {
                 (Arc::new(CertificateUsers::new(name, settings.clone())?), Vec::new())
@@ -128,17 +141,44 @@ impl Kind {
                 let mysql = Arc::new(Mysql::new(name, settings.clone())?);
                 let cached = Cached::new(Arc::clone(&mysql), redis.clone(), clock)?;
                 let cached = Arc::new(cached);
+                cache = Some(SharedCache(Arc::clone(&cached)));
                 let running = runtime.spawn(Arc::clone(&cached).run(tell.clone()));
-                let cache = Arc::clone(&cached);
+                let of_changed = Arc::clone(&cached);
                 let watching = watch(runtime, mysql, move |changed| {
-                    cache.forget(changed);
+                    of_changed.forget(changed);
                     tell(changed);
                 });
                 let tasks = vec![running.abort_handle(), watching];
                 (Arc::new(Passwords::new(cached, hashing)), tasks)
             }
         };
-        Ok(Remote { settings: self, backend, tasks })
+        Ok(Remote { settings: self, backend, cache, tasks })
+    }
+}
+
+impl SharedCache {
+    /// Returns the counts since the start.
+    pub fn counts(&self) -> CacheCounts {
+        self.0.counts()
+    }
+
+    /// Notes that users have changed, and tells all brokers that share the cache.
+    ///
+    /// # Errors
+    /// The other brokers could not be told.
+    pub async fn invalidate(&self, scope: &Scope) -> Result<(), Unavailable> {
+        let changed = match scope {
+            Scope::User(user) => Changed::User(user),
+            Scope::Tenant(tenant) => Changed::Tenant(tenant),
+            Scope::Everybody => Changed::Everybody,
+        };
+        self.0.invalidate(changed).await
+    }
+}
+
+impl std::fmt::Debug for SharedCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SharedCache").finish_non_exhaustive()
     }
 }
 

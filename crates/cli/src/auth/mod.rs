@@ -1,17 +1,19 @@
 //! `barid auth`: the back ends of users.
 
+mod changed;
 mod init_mysql;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// Prepare the databases of users
+/// Databases and services that have the users
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   barid auth init-mysql --print                           show the table
-  barid auth init-mysql --url-file /etc/barid/mysql.url   create the table")]
+  barid auth init-mysql --url-file /etc/barid/mysql.url   create the table
+  barid auth changed acme/ada                             after a change in the database")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -21,10 +23,13 @@ pub struct Args {
 enum Command {
     /// Create the table of users in MySQL or MariaDB
     InitMysql(init_mysql::Args),
+    /// Say that users have changed where the broker does not see it
+    Changed(changed::Args),
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::InitMysql(args) => init_mysql::run(args),
+        Command::Changed(args) => changed::run(args),
     }
 }

@@ -14,6 +14,7 @@ mod entities;
 mod facts;
 mod guard;
 mod health;
+mod logins;
 mod managed;
 mod page;
 mod progress;
@@ -39,7 +40,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use barid_engine::lanes::Lanes;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -204,6 +205,7 @@ impl Service {
             .route("/metrics", get(metrics))
             .route("/v1/tenants", get(tenants::list))
             .merge(managed::routes())
+            .route("/v1/logins/changed", post(logins::changed))
             .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
             .route(
                 "/v1/tenants/{tenant}/sessions/{client}",
@@ -315,6 +317,7 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}", "one tenant; PUT, PATCH and DELETE change its settings"),
         ("/v1/users", "users in the broker's own store"),
         ("/v1/users/{tenant}/{client}", "one user; PUT, PATCH and DELETE change it"),
+        ("/v1/logins/changed", "POST says that users have changed at a back end"),
         ("/v1/bans", "bans; POST makes one"),
         ("/v1/bans/{ban}", "one ban; DELETE ends it"),
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),

@@ -1,0 +1,59 @@
+//! `/v1/logins/changed`: users that have changed where the broker does not see it.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::{Extension, Json};
+use barid_auth::Scope;
+use barid_engine::names::{check_tenant_name, check_user_name, full_name};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tracing::info;
+
+use super::answer::{Answer, Refusal};
+use super::{Requester, Served, body};
+
+/// The users that have changed: exactly one member.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Changed {
+    User(String),
+    Tenant(String),
+    All(bool),
+}
+
+/// Forgets what is remembered of the users, here and in shared caches, and has connected clients checked.
+pub async fn changed(
+    State(served): State<Served>,
+    Extension(by): Extension<Requester>,
+    body: Bytes,
+) -> Answer<Changed> {
+    let members: Map<String, Value> = body::properties(&body)?;
+    let changed: Changed = serde_json::from_value(members.into()).map_err(|_| {
+        let sentence = "the body has one member: `user`, `tenant`, or `all` with the value true";
+        Refusal::bad_request(sentence)
+    })?;
+    let (scope, changed) = match changed {
+        Changed::User(name) => {
+            check_user_name(&name).map_err(|error| {
+                Refusal::bad_request(format!("{name:?} is not a valid user name: {error}"))
+            })?;
+            let name = full_name(&name);
+            (Scope::User(name.as_str().into()), Changed::User(name))
+        }
+        Changed::Tenant(name) => {
+            check_tenant_name(&name).map_err(|error| {
+                Refusal::bad_request(format!("{name:?} is not a valid tenant name: {error}"))
+            })?;
+            (Scope::Tenant(name.as_str().into()), Changed::Tenant(name))
+        }
+        Changed::All(true) => (Scope::Everybody, Changed::All(true)),
+        Changed::All(false) => {
+            return Err(Refusal::bad_request("`all` has the value true"));
+        }
+    };
+    info!(%by, users = ?scope, "an operator says that users have changed");
+    served.shared.logins.changed_elsewhere(scope).await.map_err(|error| {
+        Refusal::unavailable(format!("other brokers could not be told: {}", error.0))
+    })?;
+    Ok(Json(changed))
+}
