@@ -6,8 +6,10 @@ promises.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -20,6 +22,8 @@ from broker import BINARY, Broker
 from namespace import KEY, KEY_NAME
 from statestore_client import INVOKE, OK, array, response_topic, stamp, value
 
+# The clients have no users, except those that are about users.
+CONFIG = '[tenants.default]\nauth = []\n'
 FOREVER = {"session_expiry_interval": 0xFFFFFFFF}
 LARGE = bytes(range(256)) * 100
 PROPERTIES = {"content_type": "text/plain", "user_property": [("k", "v"), ("k", "w")]}
@@ -203,13 +207,51 @@ def check_queues(broker: Broker) -> None:
             entity.close()
 
 
+# ------------------------------------------------------------------------------- users, tenants and bans
+
+
+def fill_managed(broker: Broker) -> None:
+    user = {"password": "secret", "cost": "device", "note": "an ö", "rules": [{"allow": "publish", "topics": ["own/%u/#"]}]}
+    ask_admin(broker, "PUT", "/v1/users/acme/ada", user)
+    ask_admin(broker, "PUT", "/v1/users/acme/gone", user)
+    ask_admin(broker, "DELETE", "/v1/users/acme/gone")
+    tool(broker, "tenant", "set", "acme", "--limit", "max_connections=7", "--allow", "subscribe:news")
+    tool(broker, "ban", "add", "--user", "acme/eve", "--reason", "stolen")
+
+
+def check_managed(broker: Broker) -> None:
+    def log_in(name: str, password: bytes) -> wire.Client:
+        connected = wire.Client(broker.address)
+        connected.connect("c", username=name, password=password)
+        return connected
+
+    ada = log_in("acme/ada", b"secret")
+    assert ada.connack.reason == 0
+    assert (ada.publish("own/acme/ada/x", b"1", 1).reason in (0, 0x10), ada.publish("other", b"1", 1).reason) == (True, 0x87)
+    assert ada.subscribe("news", "other").reasons == [0, 0x87]
+    assert log_in("acme/ada", b"wrong").connack.reason == log_in("acme/gone", b"secret").connack.reason == 0x86
+    assert log_in("acme/eve", b"secret").connack.reason == 0x8A
+    assert ask_admin(broker, "GET", "/v1/users/acme/ada")["note"] == "an ö"
+    assert ask_admin(broker, "GET", "/v1/tenants/acme")["settings"]["limits"] == {"max_connections": 7}
+
+
+def ask_admin(broker: Broker, method: str, path: str, body: dict | None = None) -> dict:
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin_port}{path}", method=method,
+                                     data=json.dumps(body).encode() if body is not None else None)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read() or b"{}")
+
+
 def fill(broker: Broker) -> None:
     fill_mqtt(broker)
     fill_keys(broker)
     fill_queues(broker)
+    fill_managed(broker)
 
 
-def check(broker: Broker) -> None:
+def check(broker: Broker, has_managed: bool = True) -> None:
     check_mqtt(broker)
     check_keys(broker)
     check_queues(broker)
+    if has_managed:
+        check_managed(broker)

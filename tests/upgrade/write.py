@@ -9,7 +9,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from contents import fill
+from contents import CONFIG, fill
 
 from broker import Broker
 
@@ -17,7 +17,7 @@ DIRECTORIES = Path(__file__).resolve().parent / "directories"
 
 
 def write(version: str, engine: str) -> Path:
-    broker = Broker(f'[storage]\nengine = "{engine}"\n')
+    broker = Broker(CONFIG + f'[storage]\nengine = "{engine}"\n')
     fill(broker)
     broker.kill9()
     archive = DIRECTORIES / f"{version}-{engine}.tar.xz"

@@ -178,7 +178,7 @@ impl StoredTenant {
 fn check_chain(chain: &[String]) -> Result<(), String> {
     if chain.is_empty() {
         return Err(
-            "`auth` names no back end, so nobody could log in; without `auth` those of the \
+            "`auth` names no back end: only the configuration file can let anybody into a tenant; without `auth` those of the \
                     configuration are asked"
                 .into(),
         );
