@@ -16,35 +16,36 @@ pub fn logins(text: &mut String, shared: &Shared) {
         let (backend, verdict) = (escaped(&backend), verdict.name());
         let _ = writeln!(text, "{name}{{backend=\"{backend}\",answer=\"{verdict}\"}} {count}");
     }
-    let caches = shared.logins.caches();
-    if !caches.is_empty() {
-        let name = "barid_login_cache_total";
-        header(text, name, "counter", "Look-ups of users in each shared cache.");
-        for (backend, cache) in &caches {
-            let counts = cache.counts();
-            for (outcome, count) in [
-                ("hit", counts.hits),
-                ("miss", counts.misses),
-                ("distrusted", counts.distrusted),
-                ("bypassed", counts.bypassed),
-                ("not_written", counts.lost_writes),
-            ] {
-                let backend = escaped(backend);
-                let _ =
-                    writeln!(text, "{name}{{backend=\"{backend}\",outcome=\"{outcome}\"}} {count}");
-            }
-        }
-        let name = "barid_login_cache_up";
-        header(text, name, "gauge", "Whether there is a connection to each shared cache.");
-        for (backend, cache) in &caches {
-            let (backend, is_up) = (escaped(backend), u8::from(cache.counts().is_up));
-            let _ = writeln!(text, "{name}{{backend=\"{backend}\"}} {is_up}");
-        }
-    }
+    caches(text, shared);
     let name = "barid_remembered_logins";
     header(text, name, "gauge", "Logins that are accepted again without asking a back end.");
     let _ = writeln!(text, "{name} {}", authenticator.remembered());
     let name = "barid_logins_waiting";
     header(text, name, "gauge", "Logins that wait for a thread that verifies password hashes.");
     let _ = writeln!(text, "{name} {}", authenticator.hashing().waiting());
+}
+
+fn caches(text: &mut String, shared: &Shared) {
+    let caches = shared.logins.caches();
+    let name = "barid_login_cache_total";
+    header(text, name, "counter", "Look-ups of users in each shared cache.");
+    for (backend, cache) in &caches {
+        let (backend, counts) = (escaped(backend), cache.counts());
+        for (outcome, count) in [
+            ("hit", counts.hits),
+            ("miss", counts.misses),
+            ("distrusted", counts.distrusted),
+            ("bypassed", counts.bypassed),
+            ("not_written", counts.lost_writes),
+        ] {
+            let labels = format!("backend=\"{backend}\",outcome=\"{outcome}\"");
+            let _ = writeln!(text, "{name}{{{labels}}} {count}");
+        }
+    }
+    let name = "barid_login_cache_up";
+    header(text, name, "gauge", "Whether there is a connection to each shared cache.");
+    for (backend, cache) in &caches {
+        let (backend, is_up) = (escaped(backend), u8::from(cache.counts().is_up));
+        let _ = writeln!(text, "{name}{{backend=\"{backend}\"}} {is_up}");
+    }
 }
