@@ -2,6 +2,7 @@
 //! told of changes.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use barid_engine::owner::Owner;
 use barid_engine::random::Random;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
+use tracing::warn;
 
 use crate::rate_limit::Seldom;
 use crate::remotes::{Remotes, SharedCache, Tell};
@@ -228,10 +230,12 @@ impl Logins {
                 .is_empty()
     }
 
-    /// Counts a login that could not be decided. Returns the number of these since the last log line, if
-    /// another line is due.
-    pub fn could_not_be_decided(&self) -> Option<u64> {
-        self.undecided.lock().happened(Instant::now())
+    /// Logs that a login could not be decided, at most once in a few seconds, with the number of these since the last
+    /// line.
+    pub fn tell_undecided(&self, peer: SocketAddr, reason: &str) {
+        if let Some(logins) = self.undecided.lock().happened(Instant::now()) {
+            warn!(%peer, logins, "logins cannot be decided: {reason}");
+        }
     }
 
     /// Has `follower` told of all changes from now on. It must return at once.

@@ -8,8 +8,8 @@ use subtle::ConstantTimeEq as _;
 use super::Cost;
 use super::phc::Phc;
 
-/// Maximum memory for the verification of one password, in KiB: 1 GiB. As many logins are verified at once as
-/// there are cores.
+/// Maximum memory for the verification of one password, in KiB: 1 GiB. Each thread that verifies passwords may need
+/// as much at once.
 const MEMORY_MAX_KIB: u32 = 1 << 20;
 
 /// Maximum of memory times passes, in KiB: 2 GiB. A small machine needs several seconds for that. A user whose

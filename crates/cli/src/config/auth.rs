@@ -13,7 +13,7 @@ const HASH_THREADS_MAX: usize = 1_024;
 pub fn check(settings: &Settings, found: &mut Objections) {
     let auth = Place::of(&["auth"]);
     if settings.auth.hash_threads > HASH_THREADS_MAX {
-        let hint = "0 means one thread for each core; the maximum is 1024";
+        let hint = "0 means half as many threads as cores; the maximum is 1024";
         found.add(auth.key("hash_threads"), "these are too many threads", hint);
     }
     check_backends(settings, &auth, found);

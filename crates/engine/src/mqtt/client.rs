@@ -201,7 +201,6 @@ impl Client {
         resumed
     }
 
-    /// Handles the whole packets in `bytes`, after the rest of an unfinished packet, and sends the answers.
     /// Returns the name of the client's tenant.
     pub fn tenant_name(&self) -> &str {
         &self.tenant.name
@@ -221,6 +220,7 @@ impl Client {
         }
     }
 
+    /// Handles the whole packets in `bytes`, after the rest of an unfinished packet, and sends the answers.
     /// Returns the number of bytes handled.
     ///
     /// # Errors

@@ -15,7 +15,6 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_auth::Principal;
 use barid_core::time::MonoTime;
 use barid_engine::amqp::{Container, Inbox, Keys};
 use barid_engine::ids::ConnectionId;
@@ -25,6 +24,7 @@ use mqtt_proto::ReasonCode;
 use tracing::debug;
 
 use super::amqp_login::LoggingIn;
+use super::standing::Identity;
 use crate::strangers::Collected;
 use crate::transport::{Parts, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
@@ -55,13 +55,7 @@ pub struct AmqpConnection {
     /// is open.
     collected: Option<Collected>,
     pub(super) container: Container,
-    /// The identity of the client; `None`: it has not logged in, or has a key.
-    pub(super) principal: Option<Arc<Principal>>,
-    /// The time at which the token or certificate of the user expires.
-    pub(super) expires: Option<MonoTime>,
-    /// How many times the user is being looked up. The answers come to the thread that has asked, so the
-    /// connection stays there meanwhile.
-    pub(super) renewals: u32,
+    pub(super) identity: Identity,
 }
 
 #[derive(Debug)]
@@ -101,9 +95,7 @@ impl AmqpConnection {
             stage,
             collected,
             container,
-            principal: None,
-            expires: None,
-            renewals: 0,
+            identity: Identity::default(),
         }
     }
 
@@ -163,7 +155,7 @@ impl AmqpConnection {
                 self.say_goodbye(turn)
             }
             Stage::Closing { .. } => Next::Gone,
-            Stage::Open if self.expires.is_some_and(|expires| expires <= now) => self.expire(turn),
+            Stage::Open if self.identity.is_expired(now) => self.expire(turn),
             Stage::Open => {
                 self.container.begin_turn(&turn.turn);
                 self.container.on_time(&mut turn.turn);
@@ -180,7 +172,7 @@ impl AmqpConnection {
                 Some(*until)
             }
             Stage::LoggingIn(waiting) => Some(waiting.until),
-            Stage::Open => self.container.deadline().into_iter().chain(self.expires).min(),
+            Stage::Open => self.container.deadline().into_iter().chain(self.identity.expires).min(),
         }
     }
 
@@ -210,7 +202,7 @@ impl AmqpConnection {
 
     /// Whether the connection may move to another thread: it is open, and no answer about its user is on its way.
     pub fn can_move(&self) -> bool {
-        self.is_open() && !self.ends && self.renewals == 0
+        self.is_open() && !self.ends && !self.identity.is_awaited()
     }
 
     /// Gives the connection to another thread with `adopt`. Returns it if it is about to be closed and has to

@@ -7,7 +7,7 @@ use barid_auth::{
 };
 use barid_core::time::MonoTime;
 use barid_engine::amqp::{Decision, Login};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::amqp::{AmqpConnection, Stage};
 use super::standing::{Connected, Consequence};
@@ -77,7 +77,6 @@ impl AmqpConnection {
         match begun {
             Ok(outcome) => {
                 self.conclude(turn, user.as_deref(), outcome);
-                // The client need not have waited for the outcome.
                 self.handle_unread(turn);
             }
             Err(pending) => {
@@ -88,9 +87,9 @@ impl AmqpConnection {
         }
     }
 
+    /// Answers the login, and handles what the client has sent behind it without waiting for the answer.
     fn decide(&mut self, turn: &mut IoTurn<'_>, user: Option<&str>, decision: Decision) {
         self.container.decide(&turn.turn, user, decision);
-        // The client need not have waited for the outcome.
         self.handle_unread(turn);
     }
 
@@ -143,9 +142,7 @@ impl AmqpConnection {
                 Decision::Denied("user name or password is wrong")
             }
             Outcome::Unavailable(reason) => {
-                if let Some(logins) = turn.shared.logins.could_not_be_decided() {
-                    warn!(%peer, logins, "logins cannot be decided: {reason}");
-                }
+                turn.shared.logins.tell_undecided(peer, &reason);
                 Decision::Undecided
             }
             Outcome::Busy => Decision::Undecided,
@@ -167,12 +164,10 @@ impl AmqpConnection {
             // A ban or a quota has kept the client out.
             return;
         }
-        let authenticator = &turn.shared.logins.authenticator;
-        self.expires = authenticator.expiry(&principal);
-        let is_current = authenticator.is_current(&principal.user, version);
-        self.principal = Some(principal);
+        let is_current = turn.shared.logins.authenticator.is_current(&principal.user, version);
+        self.identity.prove(turn, Some(principal));
         if !is_current {
-            self.renew(turn, true);
+            self.identity.renew(turn, self.id(), true);
         }
     }
 
@@ -203,7 +198,7 @@ impl AmqpConnection {
             Consequence::Ends => self.disconnect(turn, BY_ADMINISTRATOR),
             Consequence::Revoked => self.disconnect(turn, REVOKED),
             Consequence::Renewed { must_log_in } => {
-                self.renew(turn, must_log_in);
+                self.identity.renew(turn, self.id(), must_log_in);
                 Next::Wait
             }
         }
@@ -214,13 +209,10 @@ impl AmqpConnection {
         self.say_goodbye(turn)
     }
 
-    /// Has the user looked up again.
-    fn renew(&mut self, turn: &IoTurn<'_>, must_log_in: bool) {
-        let Some(principal) = self.principal.clone() else { return };
-        self.renewals += 1;
-        let (owner, id) = (Arc::clone(turn.owner), self.id());
-        let authenticator = &turn.shared.logins.authenticator;
-        authenticator.renew(principal, must_log_in, move |standing| owner.renewed(id, standing));
+    /// Disconnects a client that may come back with other credentials.
+    fn disconnect_unauthorized(&mut self, turn: &mut IoTurn<'_>, reason: &str) -> Next {
+        self.container.close_unauthorized(&mut turn.turn, reason);
+        self.say_goodbye(turn)
     }
 
     /// Handles the answer to the question whether the client may stay.
@@ -230,7 +222,7 @@ impl AmqpConnection {
         standing: Standing,
         buffer: &mut [u8],
     ) -> Next {
-        self.renewals = self.renewals.saturating_sub(1);
+        self.identity.answered();
         if let Stage::Closing { .. } = self.stage {
             return Next::Wait;
         }
@@ -238,24 +230,23 @@ impl AmqpConnection {
             Standing::Stays(principal) => {
                 self.container.begin_turn(&turn.turn);
                 self.container.change_policy(&mut turn.turn, Arc::clone(&principal.policy));
-                self.principal = Some(principal);
+                self.identity.principal = Some(principal);
                 self.turn(turn, buffer, false)
             }
             Standing::Gone { reason, may_return } => {
                 debug!(peer = %self.container.peer, "client has to go: {reason}");
                 if may_return {
-                    self.container.close_unauthorized(&mut turn.turn, reason);
-                    return self.say_goodbye(turn);
+                    self.disconnect_unauthorized(turn, reason)
+                } else {
+                    self.disconnect(turn, reason)
                 }
-                self.disconnect(turn, reason)
             }
         }
     }
 
-    /// Disconnects a client whose token has expired. It may log in again with another one.
+    /// Disconnects a client whose token or certificate has expired. It may log in again with another one.
     pub(super) fn expire(&mut self, turn: &mut IoTurn<'_>) -> Next {
         debug!(peer = %self.container.peer, "the token of the user has expired");
-        self.container.close_unauthorized(&mut turn.turn, "The token has expired.");
-        self.say_goodbye(turn)
+        self.disconnect_unauthorized(turn, "The token has expired.")
     }
 }

@@ -7,13 +7,11 @@ use barid_auth::{
     Credentials, Exchange, Method, Outcome, PASSWORD_MAX, Pending, Principal, Protocol, Proved,
     Step,
 };
-use barid_engine::access::Permissions;
 use barid_engine::mqtt::{AuthReceived, End, encode_auth};
-use barid_engine::names::given_name;
 use mqtt_proto::{Auth, Connect, DecodeError, FixedHeader, PacketType, ReasonCode, Version};
 use tracing::debug;
 
-use super::login::WRONG_LOGIN;
+use super::login::{WRONG_LOGIN, permissions_of};
 use super::mqtt::{CONNECT_MAX, Connection, Stage};
 use crate::turn::{IoTurn, Next};
 
@@ -106,7 +104,8 @@ impl Connection {
         auth: &AuthReceived,
     ) -> Result<(), End> {
         let protocol_error = End::Refused(ReasonCode::ProtocolError, "AUTH out of order");
-        let (Stage::Active(client), Some(principal)) = (&self.stage, &self.principal) else {
+        let (Stage::Active(client), Some(principal)) = (&self.stage, &self.identity.principal)
+        else {
             return Err(protocol_error);
         };
         match (auth.is_again, self.again.take().map(|again| *again)) {
@@ -175,18 +174,16 @@ impl Connection {
         data: Option<&[u8]>,
     ) -> Result<(), End> {
         let Stage::Active(client) = &mut self.stage else { return Ok(()) };
-        let is_same = self.principal.as_ref().is_some_and(|before| before.user == principal.user);
+        let is_same = self.identity.user() == Some(&*principal.user);
         if !is_same {
             return Err(NOT_PROVED);
         }
-        let policy = Arc::clone(&principal.policy);
-        let permissions = Permissions::new(policy, given_name(&principal.user), client.client_id());
-        client.change_permissions(&mut turn.turn, Arc::new(permissions));
+        let permissions = permissions_of(&principal, client.client_id());
+        client.change_permissions(&mut turn.turn, permissions);
         client.send_auth(&mut turn.turn, &mut self.transport, ReasonCode::Success, data);
-        self.expires = turn.shared.logins.authenticator.expiry(&principal);
-        self.principal = Some(principal);
+        self.identity.prove(turn, Some(principal));
         // The user may have changed while the login was decided.
-        self.renew(turn, false);
+        self.identity.renew(turn, self.id, false);
         Ok(())
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use barid_auth::{Credentials, Method, Outcome, PASSWORD_MAX, Pending, Protocol, Standing};
+use barid_auth::{
+    Credentials, Method, Outcome, PASSWORD_MAX, Pending, Principal, Protocol, Standing,
+};
 use barid_core::time::MonoTime;
 use barid_engine::access::Permissions;
 use barid_engine::mqtt::{
@@ -10,7 +12,7 @@ use barid_engine::mqtt::{
 };
 use barid_engine::names::{given_name, tenant_of};
 use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::mqtt::{Connection, Stage};
 use super::standing::{Connected, Consequence};
@@ -57,6 +59,12 @@ pub(super) struct Waiting {
     /// after its CONNECT.
     collected: Collected,
     pub(super) until: MonoTime,
+}
+
+/// Returns the rights of a user in a session with this client identifier.
+pub(super) fn permissions_of(principal: &Principal, client_id: &str) -> Arc<Permissions> {
+    let user = given_name(&principal.user);
+    Arc::new(Permissions::new(Arc::clone(&principal.policy), user, client_id))
 }
 
 impl Waiting {
@@ -201,7 +209,7 @@ impl Connection {
                 return Err(self.refuse(turn, connect, &WRONG_LOGIN));
             }
             Outcome::Unavailable(reason) => {
-                self.tell_unavailable(turn, &reason);
+                turn.shared.logins.tell_undecided(self.peer, &reason);
                 return Err(self.refuse(turn, connect, &CANNOT_TELL));
             }
             Outcome::Busy => return Err(self.refuse(turn, connect, &TOO_MANY_LOGINS)),
@@ -215,10 +223,7 @@ impl Connection {
         {
             return Err(self.refuse(turn, connect, &BANNED));
         }
-        let permissions = principal.as_ref().map(|principal| {
-            let user = given_name(&principal.user);
-            Arc::new(Permissions::new(Arc::clone(&principal.policy), user, client_id))
-        });
+        let permissions = principal.as_ref().map(|principal| permissions_of(principal, client_id));
         let arrival = Arrival {
             id: self.id,
             peer: self.peer,
@@ -243,11 +248,9 @@ impl Connection {
         let is_current = principal.as_ref().zip(version).is_none_or(|(principal, version)| {
             turn.shared.logins.authenticator.is_current(&principal.user, version)
         });
-        let authenticator = &turn.shared.logins.authenticator;
-        self.expires = principal.as_ref().and_then(|principal| authenticator.expiry(principal));
-        self.principal = principal;
+        self.identity.prove(turn, principal);
         if !is_current {
-            self.renew(turn, true);
+            self.identity.renew(turn, self.id, true);
         }
         Ok(())
     }
@@ -257,7 +260,7 @@ impl Connection {
         let Stage::Active(client) = &self.stage else { return None };
         let client = Connected {
             tenant: client.tenant_name(),
-            user: self.principal.as_ref().map(|principal| &*principal.user),
+            user: self.identity.user(),
             client_id: client.client_id(),
             address: self.peer.ip(),
             certificate: self.certificate.as_ref().and_then(|names| names.revocable),
@@ -272,32 +275,21 @@ impl Connection {
             Consequence::Ends => self.end(turn, &BY_ADMINISTRATOR),
             Consequence::Revoked => self.end(turn, &REVOKED),
             Consequence::Renewed { must_log_in } => {
-                self.renew(turn, must_log_in);
+                self.identity.renew(turn, self.id, must_log_in);
                 Next::Wait
             }
         }
     }
 
-    /// Has the user looked up again.
-    pub(super) fn renew(&mut self, turn: &IoTurn<'_>, must_log_in: bool) {
-        let Some(principal) = self.principal.clone() else { return };
-        self.renewals += 1;
-        let (owner, id) = (Arc::clone(turn.owner), self.id);
-        let authenticator = &turn.shared.logins.authenticator;
-        authenticator.renew(principal, must_log_in, move |standing| owner.renewed(id, standing));
-    }
-
     /// Handles the answer to the question whether the client may stay.
     pub fn on_renewed(&mut self, turn: &mut IoTurn<'_>, standing: Standing) -> Next {
-        self.renewals = self.renewals.saturating_sub(1);
+        self.identity.answered();
         let Stage::Active(client) = &mut self.stage else { return Next::Wait };
         match standing {
             Standing::Stays(principal) => {
-                let policy = Arc::clone(&principal.policy);
-                let permissions =
-                    Permissions::new(policy, given_name(&principal.user), client.client_id());
-                client.change_permissions(&mut turn.turn, Arc::new(permissions));
-                self.principal = Some(principal);
+                let permissions = permissions_of(&principal, client.client_id());
+                client.change_permissions(&mut turn.turn, permissions);
+                self.identity.principal = Some(principal);
                 Next::Wait
             }
             Standing::Gone { reason, may_return } => {
@@ -309,13 +301,6 @@ impl Connection {
                 };
                 self.end(turn, &end)
             }
-        }
-    }
-
-    /// Logs that a back end cannot tell, at most once in a few seconds.
-    fn tell_unavailable(&self, turn: &IoTurn<'_>, reason: &str) {
-        if let Some(logins) = turn.shared.logins.could_not_be_decided() {
-            warn!(peer = %self.peer, logins, "logins cannot be decided: {reason}");
         }
     }
 

@@ -15,7 +15,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_auth::{CertificateNames, Exchange, Outcome, Principal};
+use barid_auth::{CertificateNames, Exchange, Outcome};
 use barid_core::time::MonoTime;
 use barid_engine::denials::Denial;
 use barid_engine::denied_action::Action;
@@ -28,6 +28,7 @@ use tracing::debug;
 
 use super::enhanced::Again;
 use super::login::Waiting;
+use super::standing::Identity;
 use crate::strangers::{Collected, Delayed};
 use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
@@ -64,17 +65,11 @@ pub struct Connection {
     /// The refusal of the CONNECT, if it is to be delayed.
     pub(super) delayed: Option<Box<(Vec<u8>, Delayed)>>,
     pub(super) stage: Stage,
-    /// The identity of the client; `None`: it has not logged in, or any client may connect.
-    pub(super) principal: Option<Arc<Principal>>,
+    pub(super) identity: Identity,
     /// The names in the client's certificate, if it has shown one and has sent CONNECT.
     pub(super) certificate: Option<Box<CertificateNames>>,
-    /// The time at which the token or certificate of the client expires.
-    pub(super) expires: Option<MonoTime>,
     /// The client is authenticating again.
     pub(super) again: Option<Box<Again>>,
-    /// How many times the user is being looked up. The answers come to the thread that has asked, so the
-    /// connection stays there meanwhile.
-    pub(super) renewals: u32,
 }
 
 #[derive(Debug)]
@@ -117,11 +112,9 @@ impl Connection {
             ends: false,
             delayed: None,
             stage,
-            principal: None,
+            identity: Identity::default(),
             certificate: None,
-            expires: None,
             again: None,
-            renewals: 0,
         })
     }
 
@@ -238,9 +231,7 @@ impl Connection {
             return Next::Wait;
         }
         match &mut self.stage {
-            Stage::Active(_) if self.expires.is_some_and(|expires| expires <= now) => {
-                self.end(turn, &EXPIRED)
-            }
+            Stage::Active(_) if self.identity.is_expired(now) => self.end(turn, &EXPIRED),
             Stage::Active(client) => {
                 let reads = client.on_time(now).and_then(|reads| {
                     self.drain(turn, false);
@@ -270,7 +261,9 @@ impl Connection {
             | Stage::Closing { until } => Some(*until),
             Stage::Authenticating(waiting) => Some(waiting.until),
             Stage::Challenged(challenged) => Some(challenged.0.until),
-            Stage::Active(client) => client.deadline().into_iter().chain(self.expires).min(),
+            Stage::Active(client) => {
+                client.deadline().into_iter().chain(self.identity.expires).min()
+            }
         }
     }
 
@@ -292,7 +285,9 @@ impl Connection {
     /// Whether the connection may move to another thread: the client has a session, and no answer about its user
     /// is on its way.
     pub fn can_move(&self) -> bool {
-        matches!(self.stage, Stage::Active(_)) && self.renewals == 0 && self.again.is_none()
+        matches!(self.stage, Stage::Active(_))
+            && !self.identity.is_awaited()
+            && self.again.is_none()
     }
 
     /// Returns the connection of the only subscriber that gets what this client publishes, if it belongs to

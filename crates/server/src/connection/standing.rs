@@ -1,11 +1,27 @@
-//! What changes of users and bans mean for a connected client.
+//! Who a connected client is, and what changes of users and bans mean for it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use barid_auth::Revocable;
+use barid_auth::{Principal, Revocable};
+use barid_core::time::MonoTime;
+use barid_engine::ids::ConnectionId;
 
 use crate::logins::Changes;
 use crate::shared::Shared;
+use crate::turn::IoTurn;
+
+/// The user that the client of a connection has proved to be.
+#[derive(Debug, Default)]
+pub(super) struct Identity {
+    /// The user; `None`: the client has not logged in, or has no user.
+    pub principal: Option<Arc<Principal>>,
+    /// The time at which the token or certificate of the client expires.
+    pub expires: Option<MonoTime>,
+    /// Number of answers of the authenticator that are on their way. They come to the thread that has asked, so the
+    /// connection stays there meanwhile.
+    awaited: u32,
+}
 
 /// The consequence of a change for a connected client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +50,44 @@ pub(super) struct Connected<'a> {
     pub certificate: Option<Revocable>,
     /// Whether a client without a user may be there because of a shared access key.
     pub has_key: bool,
+}
+
+impl Identity {
+    /// Notes what the client has proved with a login.
+    pub(super) fn prove(&mut self, turn: &IoTurn<'_>, principal: Option<Arc<Principal>>) {
+        let authenticator = &turn.shared.logins.authenticator;
+        self.expires = principal.as_ref().and_then(|principal| authenticator.expiry(principal));
+        self.principal = principal;
+    }
+
+    /// Returns the name of the user, `{tenant}/{client}`.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.principal.as_ref().map(|principal| &*principal.user)
+    }
+
+    /// Whether the token or certificate has expired.
+    pub(super) fn is_expired(&self, now: MonoTime) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// Asks the authenticator whether the user may stay, and with which rights. The thread of the connection is told.
+    pub(super) fn renew(&mut self, turn: &IoTurn<'_>, id: ConnectionId, must_log_in: bool) {
+        let Some(principal) = self.principal.clone() else { return };
+        self.awaited += 1;
+        let owner = Arc::clone(turn.owner);
+        let authenticator = &turn.shared.logins.authenticator;
+        authenticator.renew(principal, must_log_in, move |standing| owner.renewed(id, standing));
+    }
+
+    /// Notes that an answer of the authenticator has come.
+    pub(super) fn answered(&mut self) {
+        self.awaited = self.awaited.saturating_sub(1);
+    }
+
+    /// Whether an answer of the authenticator is on its way.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited > 0
+    }
 }
 
 impl Connected<'_> {
