@@ -26,4 +26,10 @@ pub trait Chains: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`Unavailable`] if the settings of the tenant cannot be read. Nobody is let in then.
     fn of(&self, tenant: &str) -> Result<Chain, Unavailable>;
+
+    /// Returns the back ends of tenants that have none of their own.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if a back end does not exist.
+    fn common(&self) -> Result<Arc<[Arc<dyn Backend>]>, Unavailable>;
 }

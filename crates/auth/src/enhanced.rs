@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::principal::{Outcome, Principal, Version};
+use crate::authenticator::Version;
+use crate::principal::{Outcome, Principal};
 use crate::scram::{self, Challenged};
 
 /// An authentication method.

@@ -37,7 +37,7 @@ pub mod stored;
 mod testing;
 mod turns;
 
-pub use authenticator::{Authenticator, Pending, Scope, Settings, Standing};
+pub use authenticator::{Authenticator, Inquiry, Pending, Scope, Settings, Standing, Version};
 pub use backend::{Accepted, Answer, Backend, Renewal};
 pub use certificate::{CertificateSettings, CertificateUsers, NameIn};
 pub use chain::{Chain, Chains};
@@ -50,4 +50,4 @@ pub use hashing::Hashing;
 pub use http::{Http, HttpSettings};
 pub use jwt::{Jwt, JwtSettings};
 pub use passwords::Passwords;
-pub use principal::{Outcome, Principal, Version};
+pub use principal::{Outcome, Principal};

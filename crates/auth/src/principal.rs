@@ -5,6 +5,8 @@ use std::sync::Arc;
 use barid_core::time::WallTime;
 use barid_engine::access::Policy;
 
+use crate::authenticator::Version;
+
 /// The identity that a client has proved.
 #[derive(Debug)]
 pub struct Principal {
@@ -24,7 +26,7 @@ pub struct Principal {
 /// The outcome of a login.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The client may connect.
+    /// The client may connect, unless its user [has changed](crate::Authenticator::changed_since) meanwhile.
     Accepted(Arc<Principal>, Version),
     /// The tenant has no back ends: any client may connect.
     Anybody,
@@ -35,8 +37,3 @@ pub enum Outcome {
     /// Too many logins wait, most of them from the same tenant and address.
     Busy,
 }
-
-/// What the authenticator knew when it decided. If it has another version for the user when the client is
-/// admitted, the user has changed meanwhile and must be looked up again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version(pub(crate) u64);

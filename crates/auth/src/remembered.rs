@@ -68,9 +68,12 @@ impl Remembered {
         if has_expired || now >= login.since.after(most) {
             return None;
         }
+        self.is_by(&login, user, credentials).then(|| Arc::clone(&login.principal))
+    }
+
+    fn is_by(&self, login: &Login, user: &str, credentials: &Credentials) -> bool {
         let signed = message(user, credentials.password());
-        hmac::verify(&self.key, &signed, login.password.as_ref()).ok()?;
-        Some(Arc::clone(&login.principal))
+        hmac::verify(&self.key, &signed, login.password.as_ref()).is_ok()
     }
 
     /// Remembers an accepted login.
@@ -79,6 +82,15 @@ impl Remembered {
         let password = hmac::sign(&self.key, &message(user, credentials.password()));
         let login = Login { password, principal: Arc::clone(principal), since: now };
         self.logins.insert(user.into(), Arc::new(login));
+    }
+
+    /// Forgets the login with these credentials. That of the user with another password is not forgotten, so a wrong
+    /// password costs nobody the grace.
+    pub(crate) fn forget_login(&self, credentials: &Credentials) {
+        let Some(user) = credentials.user.as_deref() else { return };
+        if self.logins.get(user).is_some_and(|login| self.is_by(&login, user, credentials)) {
+            self.logins.invalidate(user);
+        }
     }
 
     /// Forgets the login of a user.

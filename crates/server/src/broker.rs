@@ -320,8 +320,7 @@ impl Broker {
                     report.applied.push("tls (for clients that connect from now on)".into());
                     applied.tls = new.tls.clone();
                     match revoked(tls) {
-                        Ok(certificates) if certificates.is_empty() => {}
-                        Ok(certificates) => self.shared.logins.revoked(certificates),
+                        Ok(certificates) => self.shared.logins.set_revoked(certificates),
                         Err(error) => tracing::error!("{error}"),
                     }
                 }
@@ -346,7 +345,11 @@ impl Broker {
             of_authenticator(&old.auth) != of_authenticator(&new.auth),
             "auth.hash_threads, auth.remembered, auth.fresh, auth.grace",
         );
-        self.shared.apply(applied);
+        // The files that the settings of a back end name may have changed, and the settings not.
+        let is_noted = report.applied.iter().any(|what| what == "auth");
+        if self.shared.apply(applied) && !is_noted {
+            report.applied.push("auth".into());
+        }
         report
     }
 

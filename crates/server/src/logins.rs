@@ -36,8 +36,8 @@ pub trait LoginOwner: Owner {
     /// Delivers what follows the first message of an enhanced authentication.
     fn stepped(&self, connection: ConnectionId, step: Step);
 
-    /// Tells whether the client of a connection may stay.
-    fn renewed(&self, connection: ConnectionId, standing: Standing);
+    /// Answers the question with this number, whether the client of a connection may stay.
+    fn renewed(&self, connection: ConnectionId, number: u32, standing: Standing);
 }
 
 /// A change after which connected clients are checked again.
@@ -73,6 +73,9 @@ pub struct Logins {
     /// Whether the first user in the store has been seen, after which the chains of all tenants are others.
     store_is_used: AtomicBool,
     undecided: Mutex<Seldom>,
+    revoked: RwLock<Arc<HashSet<Revocable>>>,
+    /// The tenants of the users in the configuration file.
+    tenants: RwLock<HashSet<Box<str>>>,
     remotes: Mutex<Remotes>,
     clock: Clock,
     this: Weak<Self>,
@@ -112,11 +115,6 @@ impl Changes {
     /// Whether there are new bans.
     pub fn are_of_bans(&self) -> bool {
         self.bans
-    }
-
-    /// Whether they revoke certificates.
-    pub fn are_of_certificates(&self) -> bool {
-        !self.certificates.is_empty()
     }
 
     /// Whether they revoke this certificate.
@@ -162,6 +160,8 @@ impl Logins {
             followers: RwLock::default(),
             store_is_used: AtomicBool::new(false),
             undecided: Mutex::default(),
+            revoked: RwLock::default(),
+            tenants: RwLock::default(),
             remotes: Mutex::default(),
             clock,
             this: this.clone(),
@@ -176,8 +176,11 @@ impl Logins {
         Ok(logins)
     }
 
-    /// Applies the users, chains and rules of a configuration. Connected clients are not checked again.
-    fn configure(&self, settings: &Arc<Settings>) {
+    /// Applies the users, chains and rules of a configuration. Connected clients are not checked again. Returns whether
+    /// a back end was replaced.
+    fn configure(&self, settings: &Arc<Settings>) -> bool {
+        let tenants = settings.users.iter().filter_map(|user| tenant_of(Some(&user.name)));
+        *self.tenants.write() = tenants.map(Into::into).collect();
         let users = settings.users.iter().map(|user| {
             let password = user.password.clone();
             (
@@ -197,7 +200,7 @@ impl Logins {
                 logins.changed(scope);
             }
         });
-        remotes.configure(&settings.auth, &self.authenticator, self.clock, &tell);
+        let is_replaced = remotes.configure(&settings.auth, &self.authenticator, self.clock, &tell);
         let names = settings.auth.remote_names();
         let remote = names.filter_map(|name| Some((name.into(), remotes.get(name)?))).collect();
         drop(remotes);
@@ -208,20 +211,21 @@ impl Logins {
             file,
             store: Arc::clone(&self.store),
         }));
+        is_replaced
     }
 
-    /// Applies a new configuration, and has connected clients checked again.
-    pub fn reload(&self, old: &Settings, new: &Arc<Settings>) {
-        self.configure(new);
-        for scope in changed_scopes(old, new) {
-            self.changed(&scope);
-        }
+    /// Applies a new configuration, and has connected clients checked again. Returns whether a back end was replaced.
+    pub fn reload(&self, old: &Settings, new: &Arc<Settings>) -> bool {
+        let is_replaced = self.configure(new);
+        let scopes = if is_replaced { vec![Scope::Everybody] } else { changed_scopes(old, new) };
+        scopes.iter().for_each(|scope| self.changed(scope));
+        is_replaced
     }
 
     /// Returns whether users of this tenant may exist.
     pub fn know_tenant(&self, settings: &Settings, tenant: &str) -> bool {
         settings.tenants.contains_key(tenant)
-            || settings.users.iter().any(|user| tenant_of(Some(&user.name)) == Some(tenant))
+            || self.tenants.read().contains(tenant)
             || self.managed.get(ManagedKind::Tenant, tenant).is_some()
             || !self
                 .managed
@@ -286,9 +290,18 @@ impl Logins {
         }
     }
 
-    /// Notes that these client certificates are revoked.
-    pub fn revoked(&self, certificates: HashSet<Revocable>) {
-        self.tell(&Change::Certificates(Arc::new(certificates)));
+    /// Notes that these client certificates are revoked, and no others.
+    pub fn set_revoked(&self, certificates: HashSet<Revocable>) {
+        let certificates = Arc::new(certificates);
+        *self.revoked.write() = Arc::clone(&certificates);
+        if !certificates.is_empty() {
+            self.tell(&Change::Certificates(certificates));
+        }
+    }
+
+    /// Whether a client certificate is revoked. A client may have finished its TLS handshake before the revocation.
+    pub fn is_revoked(&self, certificate: Option<Revocable>) -> bool {
+        certificate.is_some_and(|certificate| self.revoked.read().contains(&certificate))
     }
 
     fn tell(&self, change: &Change) {
@@ -310,23 +323,30 @@ impl Chains for Source {
         let configured = self.settings.tenants.get(tenant);
         let names = stored.as_ref().and_then(|stored| stored.auth.as_ref());
         let names = names.or_else(|| configured.and_then(|tenant| tenant.auth.as_ref()));
-        let names = names.or(self.settings.auth.chain.as_ref());
         let rules = match &stored {
             Some(stored) if !stored.rules.is_empty() => &stored.rules[..],
             _ => configured.map_or(&[][..], |tenant| &tenant.rules),
         };
-        let backends = match names {
-            Some(names) => {
-                names.iter().map(|name| self.backend(name)).collect::<Result<Vec<_>, _>>()?
+        let backends = names.map_or_else(|| self.common(), |names| self.backends(names));
+        Ok(Chain { backends: backends?, rules: Arc::new(TenantRules::new(rules)) })
+    }
+
+    fn common(&self) -> Result<Arc<[Arc<dyn Backend>]>, Unavailable> {
+        match &self.settings.auth.chain {
+            Some(names) => self.backends(names),
+            None if self.file.is_none() && !self.managed.is_used(ManagedKind::User) => {
+                Ok(Arc::default())
             }
-            None if self.file.is_none() && !self.managed.is_used(ManagedKind::User) => Vec::new(),
-            None => self.file.iter().chain([&self.store]).cloned().collect(),
-        };
-        Ok(Chain { backends: backends.into(), rules: Arc::new(TenantRules::new(rules)) })
+            None => Ok(self.file.iter().chain([&self.store]).cloned().collect()),
+        }
     }
 }
 
 impl Source {
+    fn backends(&self, names: &[String]) -> Result<Arc<[Arc<dyn Backend>]>, Unavailable> {
+        names.iter().map(|name| self.backend(name)).collect()
+    }
+
     fn backend(&self, name: &str) -> Result<Arc<dyn Backend>, Unavailable> {
         let found = match name {
             ConfiguredUsers::NAME => self.file.clone(),

@@ -1,6 +1,8 @@
 //! Back ends of logins that are elsewhere: databases, services, and the keys of tokens.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use barid_auth::mysql::{Mysql, MysqlSettings};
@@ -10,6 +12,7 @@ use barid_auth::{
     Jwt, JwtSettings, Passwords, Scope, Unavailable,
 };
 use barid_engine::clock::Clock;
+use ring::digest::{SHA256, digest};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tracing::error;
@@ -27,10 +30,16 @@ pub struct Remotes(BTreeMap<String, Remote>);
 #[derive(Debug)]
 struct Remote {
     settings: Kind,
+    /// The contents of the files that the settings name.
+    files: FilesDigest,
     backend: Arc<dyn Backend>,
     cache: Option<SharedCache>,
     tasks: Vec<AbortHandle>,
 }
+
+/// Digests of files; `None` for a file that cannot be read.
+#[derive(Debug, PartialEq)]
+struct FilesDigest(Box<[Option<Box<[u8]>>]>);
 
 /// The cache in Redis that brokers share for the users of one back end.
 #[derive(Clone)]
@@ -66,22 +75,27 @@ impl Remotes {
         self.0.iter().filter_map(cache).collect()
     }
 
-    /// Applies a configuration. Back ends whose settings have not changed stay as they are. A back end that
-    /// cannot be created is logged, and does not exist: nobody logs in through it. `tell` is called when users may
-    /// have changed.
+    /// Applies a configuration. Back ends stay as they are if neither their settings have changed nor the files that
+    /// these name. A back end that cannot be created is logged, and does not exist: nobody logs in through it. `tell` is
+    /// called when users may have changed. Returns whether a back end was replaced.
     pub fn configure(
         &mut self,
         auth: &Auth,
         authenticator: &Authenticator,
         clock: Clock,
         tell: &Tell,
-    ) {
+    ) -> bool {
         let mut before = std::mem::take(&mut self.0);
+        let mut is_replaced = false;
         for (name, settings) in kinds(auth) {
-            let kept = before.remove(&name).filter(|remote| remote.settings == settings);
+            let files = settings.digest_files();
+            let kept = before
+                .remove(&name)
+                .filter(|remote| (&remote.settings, &remote.files) == (&settings, &files));
+            is_replaced |= kept.is_none();
             let remote = match kept {
                 Some(remote) => Ok(remote),
-                None => settings.start(&name, authenticator, clock, tell),
+                None => settings.start(&name, files, authenticator, clock, tell),
             };
             match remote {
                 Ok(remote) => {
@@ -92,6 +106,7 @@ impl Remotes {
                 }
             }
         }
+        is_replaced
     }
 }
 
@@ -109,9 +124,23 @@ fn kinds(auth: &Auth) -> impl Iterator<Item = (String, Kind)> {
 }
 
 impl Kind {
+    fn digest_files(&self) -> FilesDigest {
+        let files: Vec<&Path> = match self {
+            Self::Mysql(mysql, redis) => {
+                mysql.files().chain(redis.iter().flat_map(RedisSettings::files)).collect()
+            }
+            Self::Certificate(_) => Vec::new(),
+            Self::Jwt(jwt) => jwt.files().collect(),
+            Self::Http(http) => http.files().collect(),
+        };
+        let of_file = |file: &Path| Some(digest(&SHA256, &fs::read(file).ok()?).as_ref().into());
+        FilesDigest(files.into_iter().map(of_file).collect())
+    }
+
     fn start(
         self,
         name: &str,
+        files: FilesDigest,
         authenticator: &Authenticator,
         clock: Clock,
         tell: &Tell,
@@ -152,7 +181,7 @@ impl Kind {
                 (Arc::new(Passwords::new(cached, hashing)), tasks)
             }
         };
-        Ok(Remote { settings: self, backend, cache, tasks })
+        Ok(Remote { settings: self, files, backend, cache, tasks })
     }
 }
 

@@ -120,12 +120,12 @@ impl Shared {
         self.engine.apply(engine_settings(settings, Some(&self.engine.managed)));
     }
 
-    /// Applies all other settings that can change without a restart.
-    pub fn apply(&self, settings: Settings) {
+    /// Applies all other settings that can change without a restart. Returns whether a back end of logins was replaced.
+    pub fn apply(&self, settings: Settings) -> bool {
         self.strangers.set_most(settings.max_connecting_bytes);
         let new = Arc::new(settings);
         let old = std::mem::replace(&mut *self.settings.write(), Arc::clone(&new));
-        self.logins.reload(&old, &new);
+        self.logins.reload(&old, &new)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::{
@@ -164,6 +164,11 @@ impl Requests {
 }
 
 impl HttpSettings {
+    /// Returns the files that the settings name.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.headers_file, &self.ca_file].into_iter().flatten().map(|file| &**file)
+    }
+
     /// Checks what the types do not, and that the files are there. It is an error to name `acl_uri`: rights are
     /// checked many times a second and without waiting, so a service cannot be asked for each topic, and
     /// without being asked it would not protect anything.

@@ -127,6 +127,14 @@ pub(super) enum KeySource<'a> {
 }
 
 impl JwtSettings {
+    /// Returns the files that the settings name.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.secret_file, &self.public_key_file, &self.ca_file]
+            .into_iter()
+            .flatten()
+            .map(|file| &**file)
+    }
+
     /// Checks what the types do not, and that the files are there and contain keys.
     ///
     /// # Errors

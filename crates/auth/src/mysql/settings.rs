@@ -1,6 +1,6 @@
 //! Settings of a back end in MySQL or MariaDB.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use barid_engine::amqp::Secret;
@@ -91,6 +91,11 @@ impl Default for ChangesSettings {
 }
 
 impl MysqlSettings {
+    /// Returns the files that the settings name.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.url_file, &self.ca_file].into_iter().flatten().map(|file| &**file)
+    }
+
     /// Checks what the types do not, and that the files are there.
     ///
     /// # Errors

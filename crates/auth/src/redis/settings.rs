@@ -1,6 +1,6 @@
 //! Settings of a shared cache in Redis.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use barid_engine::amqp::Secret;
@@ -70,6 +70,15 @@ impl Default for RedisSettings {
 }
 
 impl RedisSettings {
+    /// Returns the files that the settings name.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.url_file, &self.ca_file]
+            .into_iter()
+            .flatten()
+            .map(|file| &**file)
+            .chain([&*self.secret_file])
+    }
+
     /// Checks what the types do not, and that the files are there.
     ///
     /// # Errors

@@ -164,6 +164,25 @@ fn the_network_needs_users() {
     check_with("", &flags, &[&format!("--mqtt (BARID_MQTT) {}", message("[::]:1883"))]);
     accept("", &["--mqtt", "[::1]:1883", "--ws", "[::ffff:127.0.0.1]:1"]);
     accept("[[users]]\nname = 'a'\npassword = 'HASH'", &flags);
+    accept("[auth]\nchain = ['store']", &flags);
+}
+
+#[test]
+fn an_empty_list_of_back_ends_is_for_one_machine() {
+    let users = "[[users]]\nname = 'a'\npassword = 'HASH'";
+    let flags = ["--mqtt", "0.0.0.0:1883"];
+    let none = format!("[auth]\nchain = []\n{users}");
+    let message =
+        "0.0.0.0:1883 can be reached from the network, and no [[users]] say who may connect";
+    check_with(&none, &flags, &[&format!("--mqtt (BARID_MQTT) {message}")]);
+    accept(&none, &[]);
+    let of_tenant = format!("[tenants.acme]\nauth = []\n{users}");
+    let message = "2:1 without back ends any client may connect to the tenant, \
+                   and 0.0.0.0:1883 can be reached from the network -> leave `auth` out";
+    check_with(&of_tenant, &flags, &[message]);
+    accept(&of_tenant, &[]);
+    // AMQP clients without a key or a user have no rights.
+    accept(&of_tenant, &["--amqp", "0.0.0.0:5672"]);
 }
 
 #[test]
@@ -183,10 +202,10 @@ fn the_admin_address_is_loopback_whatever_users_there_are() {
 #[test]
 fn amqp_on_the_network_needs_keys() {
     let keys = "[[keys]]\nname = 'acme/a'\nkey = 's'\nrights = ['Send']";
-    let message =
-        "0.0.0.0:5672 can be reached from the network, and no [[keys]] say who may connect";
+    let message = "0.0.0.0:5672 can be reached from the network, and no [[keys]] or [[users]] say who may connect";
     let flags = ["--amqp", "0.0.0.0:5672"];
     check_with("", &flags, &[&format!("--amqp (BARID_AMQP) {message} -> 127.0.0.1")]);
+    accept("[[users]]\nname = 'a'\npassword = 'HASH'", &flags);
     let settings = accept(keys, &flags);
     assert_eq!(settings.keys[0].key.as_ref().unwrap().expose(), "s");
     check(

@@ -154,9 +154,9 @@ fn wrong_with_path(path: &str) -> Option<&'static str> {
     )
 }
 
-/// Refuses addresses that the network can reach without credentials. Without users anybody may connect with any
-/// password, and without keys anybody may sign with a publicly known key. Both are for a single machine only,
-/// and so is the admin address, which never asks for a password.
+/// Refuses addresses that the network can reach without credentials. Over MQTT, anybody may connect with any
+/// password to a tenant without back ends. Over AMQP, nobody may connect without users and keys. The admin address never
+/// asks for a password.
 fn exposure(settings: &Settings, found: &mut Objections) {
     let is_exposed = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
     if is_exposed(settings.admin.address) {
@@ -174,24 +174,39 @@ fn exposure(settings: &Settings, found: &mut Objections) {
         let place = Place::of(&["listeners", name, "address"]);
         (name.starts_with("amqp"), place, listener.address)
     });
+    let asks = match &settings.auth.chain {
+        Some(chain) => !chain.is_empty(),
+        None => !settings.users.is_empty(),
+    };
     // One objection for each address, not for each listener on it.
     let mut told = BTreeSet::new();
-    for (is_amqp, place, address) in addresses {
+    let mut exposed = None;
+    for (is_amqp, place, address) in addresses.filter(|(_, _, address)| is_exposed(*address)) {
         let (is_guarded, guard, hint) = if is_amqp {
-            let hint = "name at least one key, or listen on 127.0.0.1";
-            (!settings.keys.is_empty(), "[[keys]]", hint)
+            let hint = "name at least one key or user, or listen on 127.0.0.1";
+            (asks || !settings.keys.is_empty(), "[[keys]] or [[users]]", hint)
         } else {
+            exposed.get_or_insert(address);
             let hint = "name at least one user (`barid passwd NAME` prints the block to paste), \
                         or write [auth] chain = [\"store\"] for users of `barid user`, \
                         or listen on 127.0.0.1";
-            let has_chain = settings.auth.chain.as_ref().is_some_and(|chain| !chain.is_empty());
-            (!settings.users.is_empty() || has_chain, "[[users]]", hint)
+            (asks, "[[users]]", hint)
         };
-        if !is_guarded && is_exposed(address) && told.insert(address) {
+        if !is_guarded && told.insert(address) {
             let message = format!(
                 "{address} can be reached from the network, and no {guard} say who may connect"
             );
             found.add(place, message, hint);
+        }
+    }
+    let Some(address) = exposed else { return };
+    for (name, tenant) in &settings.tenants {
+        if tenant.auth.as_ref().is_some_and(Vec::is_empty) {
+            let message = format!(
+                "without back ends any client may connect to the tenant, and {address} can be reached from the network"
+            );
+            let hint = "name back ends, or leave `auth` out, or listen on 127.0.0.1";
+            found.add(Place::of(&["tenants", name, "auth"]), message, hint);
         }
     }
 }

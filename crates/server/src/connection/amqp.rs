@@ -15,6 +15,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_auth::Revocable;
 use barid_core::time::MonoTime;
 use barid_engine::amqp::{Container, Inbox, Keys};
 use barid_engine::ids::ConnectionId;
@@ -56,6 +57,8 @@ pub struct AmqpConnection {
     collected: Option<Collected>,
     pub(super) container: Container,
     pub(super) identity: Identity,
+    /// What revocation lists say of the client's certificate, if it has shown one and has logged in.
+    pub(super) certificate: Option<Revocable>,
 }
 
 #[derive(Debug)]
@@ -96,6 +99,7 @@ impl AmqpConnection {
             collected,
             container,
             identity: Identity::default(),
+            certificate: None,
         }
     }
 

@@ -10,6 +10,7 @@ use barid_engine::amqp::{Decision, Login};
 use tracing::debug;
 
 use super::amqp::{AmqpConnection, Stage};
+use super::login::lacks_tenant;
 use super::standing::{Connected, Consequence};
 use crate::logins::Changes;
 use crate::shared::Shared;
@@ -18,6 +19,8 @@ use crate::turn::{IoTurn, Next};
 const NAME_WITHOUT_TENANT: Decision = Decision::Denied("the user name must be {tenant}/{client}");
 
 const BANNED: Decision = Decision::Denied("the client is banned");
+
+const REVOKED_BEFORE: Decision = Decision::Denied("the certificate of the client is revoked");
 
 const BY_ADMINISTRATOR: &str = "An operator does not allow this client.";
 
@@ -41,12 +44,9 @@ impl AmqpConnection {
         let Some(Login { user, password }) = self.container.take_login() else { return };
         let shared = turn.shared;
         let certificate = self.transport.certificate_names(self.container.peer);
+        self.certificate = certificate.as_ref().and_then(|names| names.revocable);
         if certificate.is_none() && password.is_none() {
             return self.decide(turn, user.as_deref(), Decision::Anonymous);
-        }
-        let has_tenant = user.as_ref().is_none_or(|user| user.contains('/'));
-        if shared.settings().strict_user_names && !has_tenant {
-            return self.decide(turn, user.as_deref(), NAME_WITHOUT_TENANT);
         }
         let bytes = user.as_ref().map_or(0, |name| name.len())
             + password.as_ref().map_or(0, |password| password.len());
@@ -129,6 +129,12 @@ impl AmqpConnection {
     /// Tells the client the outcome of its login.
     fn conclude(&mut self, turn: &IoTurn<'_>, user: Option<&str>, outcome: Outcome) {
         let peer = self.container.peer;
+        if turn.shared.logins.is_revoked(self.certificate) {
+            return self.container.decide(&turn.turn, user, REVOKED_BEFORE);
+        }
+        if turn.shared.settings().strict_user_names && lacks_tenant(user, &outcome) {
+            return self.container.decide(&turn.turn, user, NAME_WITHOUT_TENANT);
+        }
         let decision = match outcome {
             Outcome::Accepted(principal, version) => {
                 return self.let_in(turn, user, principal, version);
@@ -164,11 +170,7 @@ impl AmqpConnection {
             // A ban or a quota has kept the client out.
             return;
         }
-        let is_current = turn.shared.logins.authenticator.is_current(&principal.user, version);
-        self.identity.prove(turn, Some(principal));
-        if !is_current {
-            self.identity.renew(turn, self.id(), true);
-        }
+        self.identity.prove(turn, self.id(), principal, version);
     }
 
     /// Returns the consequence of changes for the client; `None`: it goes on as before.
@@ -183,10 +185,7 @@ impl AmqpConnection {
             user,
             client_id: self.container.client_id(),
             address: self.container.peer.ip(),
-            certificate: changes
-                .are_of_certificates()
-                .then(|| self.transport.certificate_names(self.container.peer)?.revocable)
-                .flatten(),
+            certificate: self.certificate,
             has_key: user.is_none(),
         };
         client.consequence(shared, changes)
@@ -219,18 +218,19 @@ impl AmqpConnection {
     pub fn on_renewed(
         &mut self,
         turn: &mut IoTurn<'_>,
+        number: u32,
         standing: Standing,
         buffer: &mut [u8],
     ) -> Next {
-        self.identity.answered();
-        if let Stage::Closing { .. } = self.stage {
+        let counts = self.identity.answered(number);
+        if !counts || matches!(self.stage, Stage::Closing { .. }) {
             return Next::Wait;
         }
         match standing {
             Standing::Stays(principal) => {
                 self.container.begin_turn(&turn.turn);
                 self.container.change_policy(&mut turn.turn, Arc::clone(&principal.policy));
-                self.identity.principal = Some(principal);
+                self.identity.stays(turn, self.id(), principal);
                 self.turn(turn, buffer, false)
             }
             Standing::Gone { reason, may_return } => {

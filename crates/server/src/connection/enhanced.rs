@@ -42,11 +42,7 @@ impl Connection {
             }
             return Next::Wait;
         }
-        let until = turn.turn.context.worker.now;
-        let stage = Stage::Connect { until, collected: None };
-        let Stage::Authenticating(mut waiting) = std::mem::replace(&mut self.stage, stage) else {
-            return Next::Wait;
-        };
+        let Some(mut waiting) = self.take_waiting(turn) else { return Next::Wait };
         waiting.pending = None;
         let reason = ReasonCode::ContinueAuthentication;
         let packet = encode_auth(Method::Scram.name(), reason, Some(&message));
@@ -113,7 +109,8 @@ impl Connection {
             (false, Some(Again::Challenged(exchange))) => {
                 let proved = exchange.finish(&auth.data).map_err(|_| NOT_PROVED)?;
                 let message = proved.message.into_bytes();
-                return self.authenticated_again(turn, proved.principal, Some(&message));
+                let proved = (proved.principal, proved.version);
+                return self.authenticated_again(turn, proved, Some(&message));
             }
             _ => return Err(protocol_error),
         }
@@ -140,8 +137,8 @@ impl Connection {
                 let reply = move |outcome| owner.authenticated(id, outcome);
                 match authenticator.begin(credentials, reply) {
                     Err(pending) => pending,
-                    Ok(Outcome::Accepted(principal, _)) => {
-                        return self.authenticated_again(turn, principal, None);
+                    Ok(Outcome::Accepted(principal, version)) => {
+                        return self.authenticated_again(turn, (principal, version), None);
                     }
                     Ok(_) => return Err(NOT_PROVED),
                 }
@@ -156,7 +153,9 @@ impl Connection {
         let Some(Again::Deciding { .. }) = self.again.as_deref() else { return Next::Wait };
         self.again = None;
         let result = match outcome {
-            Outcome::Accepted(principal, _) => self.authenticated_again(turn, principal, None),
+            Outcome::Accepted(principal, version) => {
+                self.authenticated_again(turn, (principal, version), None)
+            }
             _ => Err(NOT_PROVED),
         };
         match result {
@@ -170,7 +169,7 @@ impl Connection {
     fn authenticated_again(
         &mut self,
         turn: &mut IoTurn<'_>,
-        principal: Arc<Principal>,
+        (principal, version): (Arc<Principal>, barid_auth::Version),
         data: Option<&[u8]>,
     ) -> Result<(), End> {
         let Stage::Active(client) = &mut self.stage else { return Ok(()) };
@@ -181,9 +180,7 @@ impl Connection {
         let permissions = permissions_of(&principal, client.client_id());
         client.change_permissions(&mut turn.turn, permissions);
         client.send_auth(&mut turn.turn, &mut self.transport, ReasonCode::Success, data);
-        self.identity.prove(turn, Some(principal));
-        // The user may have changed while the login was decided.
-        self.identity.renew(turn, self.id, false);
+        self.identity.prove(turn, self.id, principal, version);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use barid_engine::access::Permissions;
 use barid_engine::mqtt::{
     Arrival, End, Enhanced, Refusal, admit, assigned_client_id, refuse, say_refusal,
 };
-use barid_engine::names::{given_name, tenant_of};
+use barid_engine::names::{full_name, given_name, tenant_of};
 use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
 use tracing::debug;
 
@@ -42,6 +42,9 @@ const BY_ADMINISTRATOR: End =
 const REVOKED: End =
     End::Refused(ReasonCode::AdministrativeAction, "the certificate of the client is revoked");
 
+const REVOKED_BEFORE: Refusal =
+    Refusal(ReasonCode::NotAuthorized, "the certificate of the client is revoked");
+
 const UNKNOWN_METHOD: Refusal =
     Refusal(ReasonCode::BadAuthenticationMethod, "this authentication method is not supported");
 
@@ -65,6 +68,17 @@ pub(super) struct Waiting {
 pub(super) fn permissions_of(principal: &Principal, client_id: &str) -> Arc<Permissions> {
     let user = given_name(&principal.user);
     Arc::new(Permissions::new(Arc::clone(&principal.policy), user, client_id))
+}
+
+/// Whether a client is in the tenant `default` only because its user name has no tenant, or would be if it were let in.
+/// A back end may have found another name, for which the given one does not count.
+pub(super) fn lacks_tenant(given: Option<&str>, outcome: &Outcome) -> bool {
+    let Some(given) = given.filter(|name| !name.contains('/')) else { return false };
+    match outcome {
+        Outcome::Accepted(principal, _) => *principal.user == *full_name(given),
+        Outcome::Anybody | Outcome::Denied(_) => true,
+        Outcome::Unavailable(_) | Outcome::Busy => false,
+    }
 }
 
 impl Waiting {
@@ -95,11 +109,6 @@ impl Connection {
             }
         };
         let shared = turn.shared;
-        if shared.settings().strict_user_names
-            && !connect.username.is_some_and(|name| name.contains('/'))
-        {
-            return Err(self.refuse(turn, &connect, &NAME_WITHOUT_TENANT));
-        }
         // The rules of the user may contain the client identifier, so it has to be known first.
         let assigned = match assigned_client_id(&connect, turn.turn.context.engine.random) {
             Ok(assigned) => assigned,
@@ -175,7 +184,7 @@ impl Connection {
         let Some(name) = connect.properties.authentication_method() else {
             return Ok(authenticator.begin(credentials, reply));
         };
-        let is_open = credentials.tenant().is_some_and(|name| authenticator.allows_anybody(name));
+        let is_open = authenticator.asks_nobody_about(credentials.user.as_deref());
         let method = Method::named(name).filter(|_| !is_open);
         let data = connect.properties.authentication_data().unwrap_or_default();
         match method {
@@ -201,9 +210,19 @@ impl Connection {
         assigned: Option<String>,
         data: Option<&[u8]>,
     ) -> Result<(), End> {
-        let (principal, version) = match outcome {
-            Outcome::Accepted(principal, version) => (Some(principal), Some(version)),
-            Outcome::Anybody => (None, None),
+        let certificate = self.certificate.as_ref().and_then(|names| names.revocable);
+        if turn.shared.logins.is_revoked(certificate) {
+            return Err(self.refuse(turn, connect, &REVOKED_BEFORE));
+        }
+        if turn.shared.settings().strict_user_names
+            && (lacks_tenant(connect.username, &outcome)
+                || (connect.username.is_none() && matches!(outcome, Outcome::Anybody)))
+        {
+            return Err(self.refuse(turn, connect, &NAME_WITHOUT_TENANT));
+        }
+        let proved = match outcome {
+            Outcome::Accepted(principal, version) => Some((principal, version)),
+            Outcome::Anybody => None,
             Outcome::Denied(reason) => {
                 debug!(peer = %self.peer, user = connect.username, "login denied by {reason}");
                 return Err(self.refuse(turn, connect, &WRONG_LOGIN));
@@ -217,13 +236,14 @@ impl Connection {
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         // Checked again here: a ban may have come since, and the back end may have found another user. From here
         // on `consequence` finds the client.
-        let user = principal.as_ref().map(|principal| &*principal.user);
+        let principal = proved.as_ref().map(|(principal, _)| principal);
+        let user = principal.map(|principal| &*principal.user);
         if let Some(tenant) = tenant_of(user.or(connect.username))
             && turn.shared.bans.check(user, tenant, client_id, self.peer.ip()).is_some()
         {
             return Err(self.refuse(turn, connect, &BANNED));
         }
-        let permissions = principal.as_ref().map(|principal| permissions_of(principal, client_id));
+        let permissions = principal.map(|principal| permissions_of(principal, client_id));
         let arrival = Arrival {
             id: self.id,
             peer: self.peer,
@@ -245,12 +265,8 @@ impl Connection {
             }
             Err(refusal) => return Err(self.refuse(turn, connect, &refusal)),
         }
-        let is_current = principal.as_ref().zip(version).is_none_or(|(principal, version)| {
-            turn.shared.logins.authenticator.is_current(&principal.user, version)
-        });
-        self.identity.prove(turn, principal);
-        if !is_current {
-            self.identity.renew(turn, self.id, true);
+        if let Some((principal, version)) = proved {
+            self.identity.prove(turn, self.id, principal, version);
         }
         Ok(())
     }
@@ -282,14 +298,17 @@ impl Connection {
     }
 
     /// Handles the answer to the question whether the client may stay.
-    pub fn on_renewed(&mut self, turn: &mut IoTurn<'_>, standing: Standing) -> Next {
-        self.identity.answered();
+    pub fn on_renewed(&mut self, turn: &mut IoTurn<'_>, number: u32, standing: Standing) -> Next {
+        let counts = self.identity.answered(number);
         let Stage::Active(client) = &mut self.stage else { return Next::Wait };
+        if !counts {
+            return Next::Wait;
+        }
         match standing {
             Standing::Stays(principal) => {
                 let permissions = permissions_of(&principal, client.client_id());
                 client.change_permissions(&mut turn.turn, permissions);
-                self.identity.principal = Some(principal);
+                self.identity.stays(turn, self.id, principal);
                 Next::Wait
             }
             Standing::Gone { reason, may_return } => {

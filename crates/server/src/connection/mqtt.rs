@@ -197,13 +197,7 @@ impl Connection {
         if let Stage::Active(_) = self.stage {
             return self.on_outcome_again(turn, outcome);
         }
-        let Stage::Authenticating(_) = self.stage else { return Next::Wait };
-        let until = turn.turn.context.worker.now;
-        let Stage::Authenticating(waiting) =
-            std::mem::replace(&mut self.stage, Stage::Connect { until, collected: None })
-        else {
-            unreachable!("it was just seen")
-        };
+        let Some(waiting) = self.take_waiting(turn) else { return Next::Wait };
         let result = self
             .accept(turn, &waiting, outcome)
             .and_then(|()| {
@@ -212,6 +206,17 @@ impl Connection {
             })
             .and_then(|()| self.read(turn, buffer));
         result.unwrap_or_else(|end| self.end(turn, &end))
+    }
+
+    /// Takes the CONNECT whose login is being verified, if one is.
+    pub(super) fn take_waiting(&mut self, turn: &IoTurn<'_>) -> Option<Box<Waiting>> {
+        let Stage::Authenticating(_) = self.stage else { return None };
+        let until = turn.turn.context.worker.now;
+        let stage = Stage::Connect { until, collected: None };
+        match std::mem::replace(&mut self.stage, stage) {
+            Stage::Authenticating(waiting) => Some(waiting),
+            _ => unreachable!("it was just seen"),
+        }
     }
 
     /// Closes the connection.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use barid_auth::{Principal, Revocable};
+use barid_auth::{Inquiry, Principal, Revocable, Version};
 use barid_core::time::MonoTime;
 use barid_engine::ids::ConnectionId;
 
@@ -18,9 +18,14 @@ pub(super) struct Identity {
     pub principal: Option<Arc<Principal>>,
     /// The time at which the token or certificate of the client expires.
     pub expires: Option<MonoTime>,
-    /// Number of answers of the authenticator that are on their way. They come to the thread that has asked, so the
-    /// connection stays there meanwhile.
-    awaited: u32,
+    /// The question whether the user may stay. The answer comes to the thread that has asked, so the connection stays
+    /// there meanwhile.
+    inquiry: Option<Inquiry>,
+    /// The number of the question.
+    number: u32,
+    /// Whether the user is looked up once more after the answer, because of a change since the question; as in
+    /// [`Consequence::Renewed`].
+    again: Option<bool>,
 }
 
 /// The consequence of a change for a connected client.
@@ -53,11 +58,23 @@ pub(super) struct Connected<'a> {
 }
 
 impl Identity {
-    /// Notes what the client has proved with a login.
-    pub(super) fn prove(&mut self, turn: &IoTurn<'_>, principal: Option<Arc<Principal>>) {
+    /// Notes what the client has proved with a login. A user that has changed since the login began is looked up.
+    pub(super) fn prove(
+        &mut self,
+        turn: &IoTurn<'_>,
+        id: ConnectionId,
+        principal: Arc<Principal>,
+        version: Version,
+    ) {
         let authenticator = &turn.shared.logins.authenticator;
-        self.expires = principal.as_ref().and_then(|principal| authenticator.expiry(principal));
-        self.principal = principal;
+        let missed = authenticator.changed_since(version, &principal.user);
+        self.expires = authenticator.expiry(&principal);
+        self.principal = Some(principal);
+        // An answer about what the client had proved before does not count any more.
+        (self.inquiry, self.again) = (None, None);
+        if let Some(must_log_in) = missed {
+            self.renew(turn, id, must_log_in);
+        }
     }
 
     /// Returns the name of the user, `{tenant}/{client}`.
@@ -73,20 +90,37 @@ impl Identity {
     /// Asks the authenticator whether the user may stay, and with which rights. The thread of the connection is told.
     pub(super) fn renew(&mut self, turn: &IoTurn<'_>, id: ConnectionId, must_log_in: bool) {
         let Some(principal) = self.principal.clone() else { return };
-        self.awaited += 1;
-        let owner = Arc::clone(turn.owner);
+        if let Some(inquiry) = &self.inquiry {
+            if must_log_in {
+                inquiry.must_log_in();
+            }
+            self.again = Some(must_log_in || self.again == Some(true));
+            return;
+        }
+        self.number = self.number.wrapping_add(1);
+        let (owner, number) = (Arc::clone(turn.owner), self.number);
         let authenticator = &turn.shared.logins.authenticator;
-        authenticator.renew(principal, must_log_in, move |standing| owner.renewed(id, standing));
+        self.inquiry = Some(authenticator.renew(principal, must_log_in, move |standing| {
+            owner.renewed(id, number, standing);
+        }));
     }
 
-    /// Notes that an answer of the authenticator has come.
-    pub(super) fn answered(&mut self) {
-        self.awaited = self.awaited.saturating_sub(1);
+    /// Notes the answer to the question with this number. Returns whether it counts.
+    pub(super) fn answered(&mut self, number: u32) -> bool {
+        self.number == number && self.inquiry.take().is_some()
+    }
+
+    /// Notes that the user may stay, as this principal.
+    pub(super) fn stays(&mut self, turn: &IoTurn<'_>, id: ConnectionId, principal: Arc<Principal>) {
+        self.principal = Some(principal);
+        if let Some(must_log_in) = self.again.take() {
+            self.renew(turn, id, must_log_in);
+        }
     }
 
     /// Whether an answer of the authenticator is on its way.
     pub(super) fn is_awaited(&self) -> bool {
-        self.awaited > 0
+        self.inquiry.is_some()
     }
 }
 

@@ -37,7 +37,7 @@ pub enum Post {
     /// What follows the first message of an enhanced authentication.
     Stepped(ConnectionId, Step),
     /// Whether the client of a connection may stay.
-    Renewed(ConnectionId, Standing),
+    Renewed(ConnectionId, u32, Standing),
     /// Connected clients are to be checked after a change.
     Check(Change),
     /// All clients are to be disconnected, and the thread is to end.
@@ -113,7 +113,7 @@ impl LoginOwner for Shared {
         self.post(Post::Stepped(connection, step));
     }
 
-    fn renewed(&self, connection: ConnectionId, standing: Standing) {
-        self.post(Post::Renewed(connection, standing));
+    fn renewed(&self, connection: ConnectionId, number: u32, standing: Standing) {
+        self.post(Post::Renewed(connection, number, standing));
     }
 }

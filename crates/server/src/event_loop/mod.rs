@@ -395,9 +395,9 @@ impl Running {
                     connection.on_step(turn, step, buffer)
                 });
             }
-            Post::Renewed(id, standing) => {
+            Post::Renewed(id, number, standing) => {
                 self.give_turn_to(id, |connection, turn, buffer| {
-                    connection.on_renewed(turn, standing, buffer)
+                    connection.on_renewed(turn, number, standing, buffer)
                 });
             }
             Post::Check(change) => self.checks.add(change),

@@ -133,12 +133,13 @@ impl Peer {
     pub fn on_renewed(
         &mut self,
         turn: &mut IoTurn<'_>,
+        number: u32,
         standing: Standing,
         buffer: &mut [u8],
     ) -> Next {
         match self {
-            Self::Mqtt(connection) => connection.on_renewed(turn, standing),
-            Self::Amqp(connection) => connection.on_renewed(turn, standing, buffer),
+            Self::Mqtt(connection) => connection.on_renewed(turn, number, standing),
+            Self::Amqp(connection) => connection.on_renewed(turn, number, standing, buffer),
         }
     }
 

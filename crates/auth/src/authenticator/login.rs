@@ -1,0 +1,230 @@
+//! Decisions on logins.
+
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+
+use barid_core::time::MonoTime;
+use barid_engine::access::Policy;
+use barid_engine::names::{DEFAULT_TENANT, tenant_of};
+
+use super::Shared;
+use super::versions::Moment;
+use crate::backend::{Accepted, Answer, Backend};
+use crate::chain::Chain;
+use crate::counts::Verdict;
+use crate::credentials::{Credentials, PASSWORD_MAX};
+use crate::directory::Unavailable;
+use crate::enhanced::{Exchange, Step};
+use crate::password;
+use crate::principal::{Outcome, Principal};
+use crate::remembered::Age;
+use crate::scram::{ClientFirst, Keys};
+
+impl Shared {
+    /// Decides without a back end, if possible. Takes microseconds.
+    pub(super) fn decide_at_once(&self, credentials: &Credentials) -> Option<Outcome> {
+        let user = credentials.user.as_deref().unwrap_or_default();
+        let version = self.versions.of(user);
+        let known = self.remembered.find(credentials, Age::Fresh, self.now(), self.clock.wall());
+        if let Some(principal) = known {
+            self.counts.add(&principal.backend, Verdict::Remembered);
+            return Some(Outcome::Accepted(principal, version));
+        }
+        match self.chain_for(credentials) {
+            Err(outcome) => Some(outcome),
+            Ok(chain) if chain.backends.is_empty() => Some(Outcome::Anybody),
+            Ok(_) => None,
+        }
+    }
+
+    fn now(&self) -> MonoTime {
+        self.clock.now()
+    }
+
+    /// Returns the back ends that decide on these credentials.
+    fn chain_for(&self, credentials: &Credentials) -> Result<Chain, Outcome> {
+        let Some(tenant) = credentials.tenant() else {
+            return Err(denied("the part before the slash cannot be a tenant"));
+        };
+        let is_nameless = credentials.user.is_none();
+        let chain = if is_nameless { self.nameless() } else { self.chain_of(tenant) };
+        chain.map_err(|error| unavailable(&error))
+    }
+
+    pub(super) async fn decide(&self, credentials: &Credentials) -> Outcome {
+        let before = self.versions.now();
+        let chain = match self.chain_for(credentials) {
+            Ok(chain) => chain,
+            Err(outcome) => return outcome,
+        };
+        for backend in chain.backends.iter() {
+            let answer = backend.decide(credentials).await;
+            self.counts.add(backend.name(), Verdict::of(&answer));
+            match answer {
+                Answer::Unknown => {}
+                Answer::Accepted(accepted) => {
+                    let login = (credentials, &*before);
+                    let is_remembered = backend.may_be_remembered();
+                    return self.accept(login, &**backend, *accepted, is_remembered);
+                }
+                Answer::Refused(reason) => {
+                    self.remembered.forget_login(credentials);
+                    return denied(&format!("{}: {reason}", backend.name()));
+                }
+                Answer::Unavailable(error) => {
+                    let known = self.remembered.find(
+                        credentials,
+                        Age::InGrace,
+                        self.now(),
+                        self.clock.wall(),
+                    );
+                    let Some(principal) = known else { return unavailable(&error) };
+                    self.counts.add(backend.name(), Verdict::InGrace);
+                    let version = self.versions.at(&before, &principal.user);
+                    return Outcome::Accepted(principal, version);
+                }
+                Answer::Busy => return Outcome::Busy,
+            }
+        }
+        match credentials.user.as_deref() {
+            Some(user) => self.remembered.forget(user),
+            None if self.chain_of(DEFAULT_TENANT).is_ok_and(|own| own.backends.is_empty()) => {
+                return Outcome::Anybody;
+            }
+            None => {}
+        }
+        self.take_as_long_as_for_a_user(credentials, &chain).await
+    }
+
+    /// Accepts a login that began at `before`.
+    fn accept(
+        &self,
+        (credentials, before): (&Credentials, &Moment),
+        backend: &dyn Backend,
+        accepted: Accepted,
+        may_be_remembered: bool,
+    ) -> Outcome {
+        let Accepted { user, rights, proof, expires } = accepted;
+        let name = backend.name();
+        let tenant = tenant_of(Some(&user)).filter(|_| user.contains('/'));
+        let Some(tenant) = tenant else {
+            return denied(&format!("{name}: the user has no valid tenant"));
+        };
+        // The tenant may be another one than that whose chain was asked. Its own chain says which back ends may let
+        // clients into it.
+        let chain = match self.chain_of(tenant) {
+            Ok(chain) => chain,
+            Err(error) => return unavailable(&error),
+        };
+        if !chain.backends.iter().any(|other| other.name() == name) {
+            return denied(&format!("{name}: the tenant of the user does not have this back end"));
+        }
+        if let Err(error) = rights.check(&user) {
+            let reason =
+                format!("back end `{name}`: the `rights` of the user are invalid: {error}");
+            return unavailable(&Unavailable(reason));
+        }
+        self.tenants.insert(tenant.into(), ());
+        let version = self.versions.at(before, &user);
+        let principal = Arc::new(Principal {
+            policy: Arc::new(Policy::new(&rights, chain.rules)),
+            user,
+            backend: name.into(),
+            proof,
+            expires,
+        });
+        if may_be_remembered && self.versions.of(&principal.user) == version {
+            self.remembered.put(credentials, &principal, self.now());
+            // The user may have changed, and have been forgotten, in between.
+            if self.versions.of(&principal.user) != version {
+                self.remembered.forget(&principal.user);
+            }
+        }
+        Outcome::Accepted(principal, version)
+    }
+
+    /// Answers the first message of SCRAM. For a user that no back end has, and for one who has no keys, the
+    /// answer looks like that for a user, and no proof will be right.
+    pub(super) async fn challenge(
+        &self,
+        credentials: &Credentials,
+        message: &[u8],
+    ) -> Result<Step, Outcome> {
+        let first = ClientFirst::read(message).map_err(|failure| denied(&failure.to_string()))?;
+        let user = Credentials::full(first.user());
+        if credentials.user.as_ref().is_some_and(|named| *named != user) {
+            return Err(denied("SCRAM names another user than CONNECT"));
+        }
+        let credentials = Credentials { user: Some(user.clone()), ..credentials.clone() };
+        let before = self.versions.now();
+        let chain = self.chain_for(&credentials)?;
+        let mut found = None;
+        for backend in chain.backends.iter() {
+            match backend.record(&user).await {
+                Ok(None) => {}
+                Ok(Some(record)) => {
+                    found = Some((backend, record));
+                    break;
+                }
+                Err(error) => {
+                    self.counts.add(backend.name(), Verdict::Unavailable);
+                    return Err(unavailable(&error));
+                }
+            }
+        }
+        let keys = found
+            .as_ref()
+            .and_then(|(_, record)| Keys::of(&record.password).filter(|_| !record.disabled));
+        let decoy = || chain.backends.iter().find_map(|backend| backend.decoy(&user));
+        let (keys, is_user) = match keys {
+            Some(keys) => (keys, true),
+            None => (Keys::mock(&self.secret, &user, decoy().as_deref()), false),
+        };
+        let accepted = match found.filter(|_| is_user) {
+            None => None,
+            Some((backend, record)) => {
+                let proof = password::proof(&record.password);
+                let accepted = Accepted { user, rights: record.rights, proof, expires: None };
+                match self.accept((&credentials, &before), &**backend, accepted, false) {
+                    Outcome::Accepted(principal, version) => Some((principal, version)),
+                    other => return Err(other),
+                }
+            }
+        };
+        let (challenged, message) = first.challenge(keys, self.random.bytes());
+        let exchange = Exchange { challenged, accepted };
+        Ok(Step::Challenge(Box::new(exchange), message.into_bytes().into()))
+    }
+
+    /// Denies a login of a user that no back end knows. A password hash is verified first, which costs as much
+    /// as that of a user, always the same one for a name. So the time does not tell whether a user exists, and
+    /// unknown names cost no more than users.
+    async fn take_as_long_as_for_a_user(
+        &self,
+        credentials: &Credentials,
+        chain: &Chain,
+    ) -> Outcome {
+        let user = credentials.user.as_deref().unwrap_or_default();
+        let decoys: Vec<_> =
+            chain.backends.iter().filter_map(|backend| backend.decoy(user)).collect();
+        let chosen = self.decoys.hash_one(user).checked_rem(decoys.len() as u64);
+        let chosen = chosen.and_then(|chosen| usize::try_from(chosen).ok());
+        if let Some(decoy) = chosen.and_then(|chosen| decoys.get(chosen)) {
+            let client = (credentials.lane(), credentials.address);
+            let password = credentials.password();
+            let beginning = &password[..password.len().min(PASSWORD_MAX)];
+            if self.hashing.verify(client, decoy.clone(), beginning).await.is_none() {
+                return Outcome::Busy;
+            }
+        }
+        denied("no back end has this user")
+    }
+}
+
+fn denied(reason: &str) -> Outcome {
+    Outcome::Denied(reason.into())
+}
+
+fn unavailable(error: &Unavailable) -> Outcome {
+    Outcome::Unavailable(error.to_string().into())
+}

@@ -1,0 +1,338 @@
+//! The service that decides who may connect.
+
+mod login;
+mod standing;
+#[cfg(test)]
+mod tests;
+mod versions;
+
+use std::hash::RandomState;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barid_core::time::MonoTime;
+use barid_engine::clock::Clock;
+use barid_engine::names::{DEFAULT_TENANT, tenant_of};
+use barid_engine::random::Random;
+use moka::sync::Cache;
+use parking_lot::RwLock;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::AbortHandle;
+
+use self::versions::Versions;
+use crate::chain::{Chain, Chains};
+use crate::counts::Counts;
+use crate::credentials::Credentials;
+use crate::directory::Unavailable;
+use crate::enhanced::Step;
+use crate::hashing::Hashing;
+use crate::principal::{Outcome, Principal};
+use crate::remembered::Remembered;
+
+pub use standing::{Inquiry, Standing};
+pub use versions::Version;
+
+/// Threads for blocking work besides the verification of passwords: look-ups of host names.
+const OTHER_BLOCKING_THREADS: usize = 4;
+
+/// Number of connected clients that are looked up at a time.
+const RENEWALS_MAX: usize = 32;
+
+/// Maximum number of tenants that are known to have users. Beyond it, the least recently used ones share their
+/// turns with tenants that may not exist.
+const TENANTS_MAX: u64 = 100_000;
+
+/// Settings of the authenticator.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Number of threads that verify password hashes.
+    pub hash_threads: usize,
+    /// Maximum number of logins that are remembered.
+    pub remembered: u64,
+    /// Time for which an accepted login is accepted again without asking a back end.
+    pub fresh: Duration,
+    /// Time after [`fresh`](Self::fresh) for which it is still accepted if the back end cannot tell.
+    pub grace: Duration,
+}
+
+/// The service that decides who may connect. It has a thread of its own, `barid-auth`, on which all back ends
+/// wait for their databases and services, and threads `barid-login`, which verify password hashes.
+#[derive(Debug)]
+pub struct Authenticator {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    source: RwLock<Option<Arc<dyn Chains>>>,
+    /// Chains that were used a short while ago, by tenant.
+    chains: Cache<Box<str>, Result<Chain, Unavailable>>,
+    remembered: Remembered,
+    hashing: Hashing,
+    versions: Versions,
+    renewing: Semaphore,
+    /// Chooses the back end whose hash is verified for a name that no back end knows.
+    decoys: RandomState,
+    clock: Clock,
+    grace: Duration,
+    random: Random,
+    /// Makes the messages of SCRAM for names without a user.
+    secret: [u8; 32],
+    counts: Counts,
+    /// Tenants with a user that has logged in.
+    tenants: Cache<Box<str>, ()>,
+}
+
+/// A login that is being decided. It is given up when this is dropped.
+#[derive(Debug)]
+pub struct Pending(AbortHandle);
+
+/// The users that a change concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One user, by its full name. A user with a token has to log in again.
+    User(Box<str>),
+    /// All users of a tenant.
+    Tenant(Box<str>),
+    /// All users.
+    Everybody,
+}
+
+impl Scope {
+    /// Whether a user, given by its full name, is concerned.
+    pub fn includes(&self, user: &str) -> bool {
+        match self {
+            Self::User(name) => **name == *user,
+            Self::Tenant(name) => tenant_of(Some(user)) == Some(&**name),
+            Self::Everybody => true,
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Authenticator {
+    /// Starts the service. `secret` must be the same after a restart: otherwise the messages of SCRAM show which
+    /// users exist. Any client may connect until it has [chains](Self::set_chains).
+    ///
+    /// # Errors
+    /// Fails if the operating system has no more threads or file descriptors.
+    pub fn start(
+        settings: Settings,
+        secret: [u8; 32],
+        clock: Clock,
+        random: Random,
+    ) -> io::Result<Self> {
+        let Settings { hash_threads, remembered, fresh, grace } = settings;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(hash_threads + OTHER_BLOCKING_THREADS)
+            .thread_name("barid-login")
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("barid-auth".into()).spawn(move || {
+            // An error means that the sender is gone, which is also the end.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        })?;
+        let shared = Arc::new(Shared {
+            source: RwLock::default(),
+            chains: Cache::new(TENANTS_MAX),
+            remembered: Remembered::new(&random.bytes(), remembered, fresh, grace),
+            hashing: Hashing::new(hash_threads),
+            versions: Versions::new(),
+            renewing: Semaphore::new(RENEWALS_MAX),
+            decoys: RandomState::new(),
+            clock,
+            grace,
+            random,
+            secret,
+            counts: Counts::default(),
+            tenants: Cache::new(TENANTS_MAX),
+        });
+        Ok(Self { shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Returns the threads that verify password hashes, for back ends.
+    pub fn hashing(&self) -> Hashing {
+        self.shared.hashing.clone()
+    }
+
+    /// Returns the runtime, on which back ends run what they do in the background.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Returns the counts of logins.
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// Returns the number of logins that are remembered, about.
+    pub fn remembered(&self) -> u64 {
+        self.shared.remembered.len()
+    }
+
+    /// Replaces the source of chains. [`changed`](Self::changed) must follow for the users that this concerns.
+    pub fn set_chains(&self, chains: Arc<dyn Chains>) {
+        *self.shared.source.write() = Some(chains);
+        // Chains that are being computed from the previous source must not be kept.
+        self.shared.versions.everybody_changed();
+        self.shared.chains.invalidate_all();
+    }
+
+    /// Whether any client may connect to a tenant.
+    pub fn allows_anybody(&self, tenant: &str) -> bool {
+        self.shared.chain_of(tenant).is_ok_and(|chain| chain.backends.is_empty())
+    }
+
+    /// Whether no back end is asked about a client with this user name.
+    pub fn asks_nobody_about(&self, user: Option<&str>) -> bool {
+        tenant_of(user).is_some_and(|tenant| match user {
+            Some(_) => self.allows_anybody(tenant),
+            None => self.shared.nameless().is_ok_and(|chain| chain.backends.is_empty()),
+        })
+    }
+
+    /// Begins to decide on a login. The outcome is returned at once if no back end needs to be asked; otherwise
+    /// `reply` is called with it on another thread, unless the returned [`Pending`] has been dropped.
+    pub fn begin(
+        &self,
+        mut credentials: Credentials,
+        reply: impl FnOnce(Outcome) + Send + 'static,
+    ) -> Result<Outcome, Pending> {
+        if let Some(outcome) = self.shared.decide_at_once(&credentials) {
+            return Ok(outcome);
+        }
+        let tenant = credentials.tenant();
+        credentials.is_known_tenant =
+            tenant.is_some_and(|tenant| self.shared.tenants.contains_key(tenant));
+        let shared = Arc::clone(&self.shared);
+        let task = self.runtime.spawn(async move { reply(shared.decide(&credentials).await) });
+        Err(Pending(task.abort_handle()))
+    }
+
+    /// Begins an exchange of [`Method::Scram`](crate::Method::Scram) with the first message of a client. `reply` is called with what
+    /// follows on another thread, unless the returned [`Pending`] has been dropped.
+    pub fn begin_exchange(
+        &self,
+        credentials: Credentials,
+        message: Box<[u8]>,
+        reply: impl FnOnce(Step) + Send + 'static,
+    ) -> Pending {
+        let shared = Arc::clone(&self.shared);
+        let task = self.runtime.spawn(async move {
+            let step = shared.challenge(&credentials, &message).await;
+            reply(step.unwrap_or_else(Step::Ended));
+        });
+        Pending(task.abort_handle())
+    }
+
+    /// Returns the time at which the connection of a client must end.
+    pub fn expiry(&self, principal: &Principal) -> Option<MonoTime> {
+        principal.expires.map(|expires| self.shared.clock.when(expires))
+    }
+
+    /// Returns whether a user has changed since the version of its login; `None`: it has not. `Some(true)`: this
+    /// very user may have changed; otherwise something has that concerns it with others.
+    pub fn changed_since(&self, version: Version, user: &str) -> Option<bool> {
+        self.shared.versions.changed_since(version, user)
+    }
+
+    /// Notes that users have changed: their logins are not remembered any more, and logins that are being
+    /// decided find out by [`changed_since`](Self::changed_since). The caller then lets connected users be
+    /// [looked up again](Self::renew).
+    pub fn changed(&self, scope: &Scope) {
+        let Shared { versions, chains, remembered, .. } = &*self.shared;
+        match scope {
+            Scope::User(user) => {
+                versions.user_changed(user);
+                remembered.forget(user);
+            }
+            Scope::Tenant(tenant) => {
+                versions.tenant_changed(tenant);
+                chains.invalidate(&**tenant);
+                // A login between these two lines has the old chain and the new version.
+                versions.tenant_changed(tenant);
+                remembered.forget_tenant(tenant);
+            }
+            Scope::Everybody => {
+                versions.everybody_changed();
+                chains.invalidate_all();
+                versions.everybody_changed();
+                remembered.forget_all();
+            }
+        }
+    }
+
+    /// Looks up again whether a connected client may stay. `must_log_in`: a user that cannot be looked up
+    /// without its credentials has to go. `reply` is called with the answer on another thread, once a back end can
+    /// tell.
+    pub fn renew(
+        &self,
+        principal: Arc<Principal>,
+        must_log_in: bool,
+        reply: impl FnOnce(Standing) + Send + 'static,
+    ) -> Inquiry {
+        let shared = Arc::clone(&self.shared);
+        let must_log_in = Arc::new(AtomicBool::new(must_log_in));
+        let asked = Arc::clone(&must_log_in);
+        let task = self.runtime.spawn(async move { reply(shared.renew(&principal, &asked).await) });
+        Inquiry::new(task.abort_handle(), must_log_in)
+    }
+}
+
+impl Drop for Authenticator {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Returns the chain of a tenant. Before there is a source of chains, nobody is let in.
+    fn chain_of(&self, tenant: &str) -> Result<Chain, Unavailable> {
+        if let Some(chain) = self.chains.get(tenant) {
+            return chain;
+        }
+        let version = self.versions.of_tenant(tenant);
+        let chain = self.source()?.of(tenant);
+        // A chain that has changed meanwhile must not be kept.
+        if self.versions.of_tenant(tenant) == version {
+            self.chains.insert(tenant.into(), chain.clone());
+            if self.versions.of_tenant(tenant) != version {
+                self.chains.invalidate(tenant);
+            }
+        }
+        chain
+    }
+
+    /// Returns the chain for clients that have given no user name: the common one, and behind it what the tenant
+    /// `default` has of its own. Which tenant a client is in is known afterwards.
+    fn nameless(&self) -> Result<Chain, Unavailable> {
+        let Chain { backends: own, rules } = self.chain_of(DEFAULT_TENANT)?;
+        let common = self.source()?.common()?;
+        let is_common = |name: &str| common.iter().any(|backend| backend.name() == name);
+        let further = own.iter().filter(|backend| !is_common(backend.name()));
+        Ok(Chain { backends: common.iter().chain(further).cloned().collect(), rules })
+    }
+
+    fn source(&self) -> Result<Arc<dyn Chains>, Unavailable> {
+        let source = self.source.read().clone();
+        source.ok_or_else(|| Unavailable("the broker is starting".into()))
+    }
+}
