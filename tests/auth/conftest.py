@@ -10,6 +10,7 @@ import pytest
 
 import wire
 from answers import hashed
+from authority import Authority, Secure
 from broker import BINARY, Broker
 from servers import MariaDb, Redis, quoted
 
@@ -144,3 +145,13 @@ def login(dial):
         return client
 
     return login_
+
+
+@pytest.fixture
+def authority(tmp_path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def secure(broker_with, authority):
+    return lambda config, tls="": Secure(broker_with, authority, config, tls)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
 import secrets
 import subprocess
 import time
@@ -14,11 +13,11 @@ import pytest
 
 import wire
 from broker import BINARY, until
+from tokens import KEY, token
 from wire import AUTH, CONNACK, V5
 
 AGAIN, CONTINUE, SUCCESS = 0x19, 0x18, 0
 METHOD = "SCRAM-SHA-256"
-KEY = "0123456789abcdef0123456789abcdef"
 
 
 class Scram:
@@ -165,15 +164,6 @@ def test_another_user_cannot_take_over_by_authenticating_again(broker_with, dial
 
 
 # ------------------------------------------------------------------------------------------------------- tokens
-
-def token(user: str, seconds: float, **claims) -> bytes:
-    def encode(value: bytes) -> bytes:
-        return base64.urlsafe_b64encode(value).rstrip(b"=")
-
-    body = {"sub": user, "tenant": "acme", "exp": int(time.time() + seconds), **claims}
-    signed = encode(json.dumps({"alg": "HS256", "typ": "JWT"}).encode()) + b"." + encode(json.dumps(body).encode())
-    return signed + b"." + encode(hmac.digest(KEY.encode(), signed, "sha256"))
-
 
 @pytest.fixture
 def token_broker(broker_with, tmp_path):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 
 import wire
-from broker import until
+from broker import BINARY, until
 from certificates import Certificates
 from answers import ACCEPTED, DENIED, UNAVAILABLE, hashed
 from servers import MariaDb, quoted
@@ -206,6 +207,24 @@ def test_a_user_who_is_disabled_is_disconnected_within_a_second(settings, broker
     assert time.monotonic() - began < 2
     assert login(running, "acme/ada", version=version).connack.reason == DENIED[version]
     bob.ping()
+
+
+def test_connected_clients_stay_while_the_database_is_away(settings, broker_with, mariadb, login, version):
+    running = broker_with(settings.toml(grace=1))
+    for name in ("acme/ada", "acme/bob"):
+        mariadb.add(name)
+    ada, bob = login(running, "acme/ada", version=version), login(running, "acme/bob", version=version)
+    mariadb.server.kill()
+    for who in (("--all",), ("acme/ada",)):
+        subprocess.run([BINARY, "auth", "changed", *who, "--admin", f"127.0.0.1:{running.admin_port}"], check=True)
+    began = time.monotonic()
+    ada.expect_refused(0x87, timeout=10)
+    assert time.monotonic() - began > 1
+    bob.expect_nothing(2)
+    bob.ping()
+    mariadb.server.start()
+    mariadb.set("acme/bob", "enabled", "0")
+    bob.expect_refused(0x98, timeout=10)
 
 
 def test_rights_that_change_hold_for_who_is_connected(settings, broker_with, mariadb, login, version):

@@ -7,11 +7,11 @@ use barid_core::time::{MonoTime, WallTime};
 use moka::sync::Cache;
 use ring::hmac;
 
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, Revocable};
 use crate::principal::Principal;
 
-/// Logins that were accepted a short while ago, found by their user. A login with the same password is
-/// accepted again without asking a back end, at the cost of a hash of microseconds.
+/// Logins that were accepted a short while ago, found by their user. A login with the same password and certificate
+/// is accepted again without asking a back end, at the cost of a hash of microseconds.
 ///
 /// The password is kept as an HMAC under a key that only this process has and that is never written. So the
 /// memory of the process gives no more away than the login itself.
@@ -25,7 +25,7 @@ pub(crate) struct Remembered {
 
 #[derive(Debug)]
 struct Login {
-    password: hmac::Tag,
+    shown: hmac::Tag,
     principal: Arc<Principal>,
     since: MonoTime,
 }
@@ -72,15 +72,14 @@ impl Remembered {
     }
 
     fn is_by(&self, login: &Login, user: &str, credentials: &Credentials) -> bool {
-        let signed = message(user, credentials.password());
-        hmac::verify(&self.key, &signed, login.password.as_ref()).is_ok()
+        hmac::verify(&self.key, &message(user, credentials), login.shown.as_ref()).is_ok()
     }
 
     /// Remembers an accepted login.
     pub(crate) fn put(&self, credentials: &Credentials, principal: &Arc<Principal>, now: MonoTime) {
         let Some(user) = credentials.user.as_deref() else { return };
-        let password = hmac::sign(&self.key, &message(user, credentials.password()));
-        let login = Login { password, principal: Arc::clone(principal), since: now };
+        let shown = hmac::sign(&self.key, &message(user, credentials));
+        let login = Login { shown, principal: Arc::clone(principal), since: now };
         self.logins.insert(user.into(), Arc::new(login));
     }
 
@@ -116,11 +115,10 @@ impl Remembered {
     }
 }
 
-/// The user name has no length in front, because it is the key under which the login is found.
-fn message(user: &str, password: &[u8]) -> Vec<u8> {
-    let mut message = Vec::with_capacity(user.len() + 1 + password.len());
-    message.extend_from_slice(user.as_bytes());
-    message.push(0);
-    message.extend_from_slice(password);
-    message
+/// Returns what the client has shown. The user name has no length in front, because it is the key under which the login is
+/// found.
+fn message(user: &str, credentials: &Credentials) -> Vec<u8> {
+    let certificate = credentials.certificate.as_ref().and_then(|names| names.revocable);
+    let certificate = certificate.map_or([0; 16], |Revocable(digest)| digest);
+    [user.as_bytes(), &[0], &certificate, credentials.password()].concat()
 }
