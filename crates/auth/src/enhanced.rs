@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::authenticator::Version;
 use crate::principal::{Outcome, Principal};
 use crate::scram::{self, Challenged};
+use crate::versions::Version;
 
 /// An authentication method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

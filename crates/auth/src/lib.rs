@@ -36,8 +36,9 @@ pub mod stored;
 #[cfg(test)]
 mod testing;
 mod turns;
+mod versions;
 
-pub use authenticator::{Authenticator, Inquiry, Pending, Scope, Settings, Standing, Version};
+pub use authenticator::{Authenticator, Inquiry, Pending, Scope, Settings, Standing};
 pub use backend::{Accepted, Answer, Backend, Renewal};
 pub use certificate::{CertificateSettings, CertificateUsers, NameIn};
 pub use chain::{Chain, Chains};
@@ -51,3 +52,4 @@ pub use http::{Http, HttpSettings};
 pub use jwt::{Jwt, JwtSettings};
 pub use passwords::Passwords;
 pub use principal::{Outcome, Principal};
+pub use versions::Version;

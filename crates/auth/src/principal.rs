@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barid_core::time::WallTime;
 use barid_engine::access::Policy;
 
-use crate::authenticator::Version;
+use crate::versions::Version;
 
 /// The identity that a client has proved.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ use barid_engine::access::Policy;
 use barid_engine::names::{DEFAULT_TENANT, tenant_of};
 
 use super::Shared;
-use super::versions::Moment;
 use crate::backend::{Accepted, Answer, Backend};
 use crate::chain::Chain;
 use crate::counts::Verdict;
@@ -19,6 +18,7 @@ use crate::password;
 use crate::principal::{Outcome, Principal};
 use crate::remembered::Age;
 use crate::scram::{ClientFirst, Keys};
+use crate::versions::Moment;
 
 impl Shared {
     /// Decides without a back end, if possible. Takes microseconds.

@@ -4,7 +4,6 @@ mod login;
 mod standing;
 #[cfg(test)]
 mod tests;
-mod versions;
 
 use std::hash::RandomState;
 use std::io;
@@ -23,7 +22,6 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
-use self::versions::Versions;
 use crate::chain::{Chain, Chains};
 use crate::counts::Counts;
 use crate::credentials::Credentials;
@@ -32,9 +30,9 @@ use crate::enhanced::Step;
 use crate::hashing::Hashing;
 use crate::principal::{Outcome, Principal};
 use crate::remembered::Remembered;
+use crate::versions::{Version, Versions};
 
 pub use standing::{Inquiry, Standing};
-pub use versions::Version;
 
 /// Threads for blocking work besides the verification of passwords: look-ups of host names.
 const OTHER_BLOCKING_THREADS: usize = 4;

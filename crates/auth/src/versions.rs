@@ -14,7 +14,7 @@ type Counters<T> = [T; COUNTERS];
 
 /// Counters of the changes of users and tenants.
 #[derive(Debug)]
-pub(super) struct Versions {
+pub(crate) struct Versions {
     users: Counters<AtomicU64>,
     tenants: Counters<AtomicU64>,
     hasher: RandomState,
@@ -29,30 +29,30 @@ pub struct Version {
 
 /// The versions of all users at one moment: who a client is may not be known before its back end has answered.
 #[derive(Debug)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     users: Counters<u64>,
     tenants: Counters<u64>,
 }
 
 impl Versions {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let counters = || array::from_fn(|_| AtomicU64::new(0));
         Self { users: counters(), tenants: counters(), hasher: RandomState::new() }
     }
 
     /// Returns the version of a user, given by its full name.
-    pub(super) fn of(&self, user: &str) -> Version {
+    pub(crate) fn of(&self, user: &str) -> Version {
         let tenant = self.of_tenant(tenant_of(Some(user)).unwrap_or_default());
         Version { user: self.users[self.place(user)].load(Ordering::SeqCst), tenant }
     }
 
     /// Returns how often a tenant has changed.
-    pub(super) fn of_tenant(&self, tenant: &str) -> u64 {
+    pub(crate) fn of_tenant(&self, tenant: &str) -> u64 {
         self.tenants[self.place(tenant)].load(Ordering::SeqCst)
     }
 
     /// Returns the versions of all users.
-    pub(super) fn now(&self) -> Box<Moment> {
+    pub(crate) fn now(&self) -> Box<Moment> {
         let read = |counters: &Counters<AtomicU64>| {
             array::from_fn(|place| counters[place].load(Ordering::SeqCst))
         };
@@ -60,26 +60,26 @@ impl Versions {
     }
 
     /// Returns the version that a user had at a moment.
-    pub(super) fn at(&self, moment: &Moment, user: &str) -> Version {
+    pub(crate) fn at(&self, moment: &Moment, user: &str) -> Version {
         let tenant = self.place(tenant_of(Some(user)).unwrap_or_default());
         Version { user: moment.users[self.place(user)], tenant: moment.tenants[tenant] }
     }
 
     /// Returns whether a user has changed since `version`; `None`: neither the user nor its tenant has.
-    pub(super) fn changed_since(&self, version: Version, user: &str) -> Option<bool> {
+    pub(crate) fn changed_since(&self, version: Version, user: &str) -> Option<bool> {
         let now = self.of(user);
         (now != version).then_some(now.user != version.user)
     }
 
-    pub(super) fn user_changed(&self, user: &str) {
+    pub(crate) fn user_changed(&self, user: &str) {
         self.users[self.place(user)].fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn tenant_changed(&self, tenant: &str) {
+    pub(crate) fn tenant_changed(&self, tenant: &str) {
         self.tenants[self.place(tenant)].fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn everybody_changed(&self) {
+    pub(crate) fn everybody_changed(&self) {
         for tenant in &self.tenants {
             tenant.fetch_add(1, Ordering::SeqCst);
         }
