@@ -5,8 +5,9 @@ use std::fmt;
 use barid_core::time::WallTime;
 use barid_engine::rights::Rights;
 
+use crate::asker::Asker;
 use crate::credentials::Credentials;
-use crate::directory::{Answering, Record, Unavailable};
+use crate::directory::{Answering, Found, Unavailable};
 
 /// A source of users, which decides on their logins.
 ///
@@ -41,7 +42,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Returns what the back end stores about a user, for methods in which the client does not send its
     /// password. `None`: the back end does not have the user, or stores no password hashes.
-    fn record<'a>(&'a self, _user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
+    fn record<'a>(&'a self, _user: &'a str, _asker: Asker<'a>) -> Found<'a> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -94,4 +95,6 @@ pub enum Renewal {
     LogInAgain,
     /// The back end cannot tell.
     Unavailable(Unavailable),
+    /// Too many wait for the back end: it can be asked again later.
+    Busy,
 }

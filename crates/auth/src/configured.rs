@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use barid_engine::names::full_name;
 use hashbrown::HashMap;
 
-use crate::directory::{Answering, Directory, Record, Unavailable};
+use crate::asker::Asker;
+use crate::directory::{Directory, Found, Record};
 
 /// The users in the configuration file.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Directory for ConfiguredUsers {
         Self::NAME
     }
 
-    fn find<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
+    fn find<'a>(&'a self, user: &'a str, _: Asker<'a>) -> Found<'a> {
         let found = self.by_name.get(user).cloned();
         Box::pin(std::future::ready(Ok(found)))
     }

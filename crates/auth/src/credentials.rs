@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use barid_core::time::WallTime;
 use barid_engine::names::{full_name, tenant_of};
 
+use crate::asker::Asker;
+
 /// Maximum length of a password or token, in bytes. Longer ones are denied.
 pub const PASSWORD_MAX: usize = 16 * 1024;
 
@@ -65,10 +67,11 @@ impl Credentials {
         tenant_of(self.user.as_deref())
     }
 
-    /// Returns the tenant for taking turns. All tenants that nobody has logged in to share the turns of one, so
-    /// that made-up names give nobody more turns.
-    pub(crate) fn lane(&self) -> &str {
-        self.tenant().filter(|_| self.is_known_tenant).unwrap_or_default()
+    /// Returns the client as it takes turns with others. All tenants that nobody has logged in to share the turns
+    /// of one, so that made-up names give nobody more turns.
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        let tenant = self.tenant().filter(|_| self.is_known_tenant).unwrap_or_default();
+        Asker { tenant, address: self.address }
     }
 
     /// Returns a user name in its full form.

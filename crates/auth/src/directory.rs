@@ -9,8 +9,13 @@ use barid_engine::rights::Rights;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::asker::Asker;
+
 /// A future that a source of users returns.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a directory says about a user.
+pub type Found<'a> = Answering<'a, Result<Option<Record>, NoAnswer>>;
 
 /// A source of user records, without the verification of passwords, which [`Passwords`](crate::Passwords)
 /// adds.
@@ -19,8 +24,9 @@ pub trait Directory: Send + Sync + fmt::Debug {
     fn name(&self) -> &str;
 
     /// Returns the record of a user, whose name is `{tenant}/{client}`; `None`: the directory does not have
-    /// the user. The rest of the contract is that of [`Backend`](crate::Backend).
-    fn find<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>>;
+    /// the user. `asker`: for whom, if there are others who wait. The rest of the contract is that of
+    /// [`Backend`](crate::Backend).
+    fn find<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a>;
 
     /// Returns a password hash that is verified for names that the directory does not have, so that the time
     /// of the answer does not tell which users exist. `None`: the directory has no users.
@@ -45,8 +51,8 @@ impl<D: Directory + ?Sized> Directory for Arc<D> {
         (**self).name()
     }
 
-    fn find<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
-        (**self).find(user)
+    fn find<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a> {
+        (**self).find(user, asker)
     }
 
     fn decoy(&self, user: &str) -> Option<String> {
@@ -97,6 +103,17 @@ pub enum Changed<'a> {
     Tenant(&'a str),
     /// All users of the directory: changes may have been missed.
     Everybody,
+}
+
+/// Reason for which a directory does not say whether it has a user.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The directory cannot tell.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// Too many wait for the directory, most of them from the same tenant and address.
+    #[error("too many wait")]
+    Busy,
 }
 
 /// Reason for which a back end cannot tell. The text names the back end and what to do, and has no secrets.

@@ -1,8 +1,8 @@
 //! The verification of password hashes, which takes milliseconds by design.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::asker::Asker;
 use crate::gate::Gate;
 use crate::password;
 
@@ -27,15 +27,9 @@ impl Hashing {
         self.gate.waiting()
     }
 
-    /// Verifies a password for a client of `tenant` at `address`, on a thread for blocking work. `None`: too
-    /// many logins wait.
-    pub async fn verify(
-        &self,
-        (tenant, address): (&str, IpAddr),
-        hash: String,
-        password: &[u8],
-    ) -> Option<bool> {
-        let permit = self.gate.enter(tenant, address).await?;
+    /// Verifies a password for a client, on a thread for blocking work. `None`: too many logins wait.
+    pub async fn verify(&self, client: Asker<'_>, hash: String, password: &[u8]) -> Option<bool> {
+        let permit = self.gate.enter(client).await?;
         let password = password.to_vec();
         let verifying = tokio::task::spawn_blocking(move || {
             let _permit = permit;

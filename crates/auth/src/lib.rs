@@ -4,6 +4,7 @@
 //! the other, and the first that knows the user decides. The result is an [`Outcome`]: a [`Principal`] with
 //! its policy, or the reason why there is none.
 
+mod asker;
 mod authenticator;
 mod backend;
 pub mod ban;
@@ -38,6 +39,7 @@ mod testing;
 mod turns;
 mod versions;
 
+pub use asker::Asker;
 pub use authenticator::{Authenticator, Inquiry, Pending, Scope, Settings, Standing};
 pub use backend::{Accepted, Answer, Backend, Renewal};
 pub use certificate::{CertificateSettings, CertificateUsers, NameIn};
@@ -45,7 +47,7 @@ pub use chain::{Chain, Chains};
 pub use configured::ConfiguredUsers;
 pub use counts::{Counts, Verdict};
 pub use credentials::{CertificateNames, Credentials, PASSWORD_MAX, Protocol, Revocable};
-pub use directory::{Answering, Changed, Directory, Record, Unavailable};
+pub use directory::{Answering, Changed, Directory, Found, NoAnswer, Record, Unavailable};
 pub use enhanced::{Exchange, Method, Proved, Step};
 pub use hashing::Hashing;
 pub use http::{Http, HttpSettings};

@@ -2,9 +2,10 @@
 
 use subtle::ConstantTimeEq as _;
 
+use crate::asker::Asker;
 use crate::backend::{Accepted, Answer, Backend, Renewal};
 use crate::credentials::{Credentials, PASSWORD_MAX};
-use crate::directory::{Answering, Directory, Record, Unavailable};
+use crate::directory::{Answering, Directory, Found, NoAnswer, Record};
 use crate::hashing::Hashing;
 use crate::password;
 
@@ -25,16 +26,16 @@ impl<D: Directory> Passwords<D> {
 
     async fn answer(&self, credentials: &Credentials) -> Answer {
         let Some(user) = credentials.user.as_deref() else { return Answer::Unknown };
-        let record = match self.directory.find(user).await {
+        let record = match self.directory.find(user, credentials.asker()).await {
             Ok(Some(record)) => record,
             Ok(None) => return Answer::Unknown,
-            Err(unavailable) => return Answer::Unavailable(unavailable),
+            Err(NoAnswer::Unavailable(error)) => return Answer::Unavailable(error),
+            Err(NoAnswer::Busy) => return Answer::Busy,
         };
         // A password that is too long is verified all the same, so that its length does not tell whether the
         // user exists. Only the beginning is hashed, and the result does not count.
         let password = credentials.password();
         let beginning = &password[..password.len().min(PASSWORD_MAX)];
-        let client = (credentials.lane(), credentials.address);
         let Record { password: hash, rights, disabled, fast } = record;
         let proof = password::proof(&hash);
         let accepted = || {
@@ -48,7 +49,7 @@ impl<D: Directory> Passwords<D> {
         {
             return accepted();
         }
-        match self.hashing.verify(client, hash, beginning).await {
+        match self.hashing.verify(credentials.asker(), hash, beginning).await {
             None => Answer::Busy,
             Some(verified) if !verified || password.len() > PASSWORD_MAX => {
                 Answer::Refused("the password is wrong")
@@ -64,14 +65,15 @@ impl<D: Directory> Passwords<D> {
     }
 
     async fn stay(&self, user: &str, proof: u64) -> Renewal {
-        match self.directory.find(user).await {
+        match self.directory.find(user, Asker::BROKER).await {
             Ok(Some(record)) if record.disabled => Renewal::Gone(DISABLED),
             Ok(Some(record)) if password::proof(&record.password) != proof => {
                 Renewal::OtherPassword
             }
             Ok(Some(Record { rights, .. })) => Renewal::Stays(rights),
             Ok(None) => Renewal::Unknown,
-            Err(unavailable) => Renewal::Unavailable(unavailable),
+            Err(NoAnswer::Unavailable(error)) => Renewal::Unavailable(error),
+            Err(NoAnswer::Busy) => Renewal::Busy,
         }
     }
 }
@@ -89,8 +91,8 @@ impl<D: Directory> Backend for Passwords<D> {
         Box::pin(self.stay(user, proof))
     }
 
-    fn record<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
-        self.directory.find(user)
+    fn record<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a> {
+        self.directory.find(user, asker)
     }
 
     fn decoy(&self, user: &str) -> Option<String> {
@@ -99,5 +101,39 @@ impl<D: Directory> Backend for Passwords<D> {
 
     fn may_be_remembered(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::for_tests::credentials;
+    use crate::testing::now;
+
+    /// A directory for which too many wait.
+    #[derive(Debug)]
+    struct Busy;
+
+    impl Directory for Busy {
+        fn name(&self) -> &str {
+            "busy"
+        }
+
+        fn find<'a>(&'a self, _: &'a str, _: Asker<'a>) -> Found<'a> {
+            Box::pin(std::future::ready(Err(NoAnswer::Busy)))
+        }
+
+        fn decoy(&self, _: &str) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_busy_neither_lets_in_nor_refuses() {
+        let users = Passwords::new(Busy, Hashing::new(1));
+        let login = credentials(Some("acme/ada"), "secret");
+        assert_eq!(now(users.decide(&login)), Answer::Busy);
+        assert_eq!(now(users.record("acme/ada", login.asker())), Err(NoAnswer::Busy));
+        assert_eq!(now(users.renew("acme/ada", 7)), Renewal::Busy);
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use barid_engine::managed::{Managed, ManagedKind};
 use parking_lot::Mutex;
 
-use crate::directory::{Answering, Directory, Record, Unavailable};
+use crate::asker::Asker;
+use crate::directory::{Directory, Found, NoAnswer, Unavailable};
 use crate::stored::{StoredUser, unreadable};
 
 /// The name of the back end in the configuration, in metrics and in the log.
@@ -73,9 +74,9 @@ impl Directory for StoreUsers {
         NAME
     }
 
-    fn find<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
+    fn find<'a>(&'a self, user: &'a str, _: Asker<'a>) -> Found<'a> {
         let found = self.read(user).map(|user| user.map(StoredUser::into_record));
-        Box::pin(std::future::ready(found))
+        Box::pin(std::future::ready(found.map_err(NoAnswer::from)))
     }
 
     fn decoy(&self, user: &str) -> Option<String> {
@@ -131,14 +132,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::directory::Record;
     use crate::testing::{managed, now, put, remove};
 
     fn user(password: usize) -> String {
         format!(r#"{{"password":"hash {password}","publish":["a"],"disabled":true}}"#)
     }
 
-    fn find(users: &StoreUsers, name: &str) -> Result<Option<Record>, Unavailable> {
-        now(users.find(name))
+    fn find(users: &StoreUsers, name: &str) -> Result<Option<Record>, NoAnswer> {
+        now(users.find(name, Asker::BROKER))
     }
 
     #[test]
@@ -163,7 +165,7 @@ mod tests {
         let managed = managed();
         put(&managed, ManagedKind::User, "acme/a", r#"{"password":"secret hash","later":1}"#);
         let users = StoreUsers::new(managed);
-        let Unavailable(told) = find(&users, "acme/a").unwrap_err();
+        let told = find(&users, "acme/a").unwrap_err().to_string();
         assert!(told.contains("acme/a") && !told.contains("secret"), "{told}");
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use barid_auth::mysql::schema::{self, Created};
 use barid_auth::mysql::{ChangesSettings, Mysql, MysqlSettings, Parameter};
 use barid_auth::redis::{Cached, RedisSettings};
-use barid_auth::{Changed, Directory as _};
+use barid_auth::{Asker, Changed, Directory as _};
 use barid_engine::amqp::Secret;
 use barid_engine::clock::{Clock, TimeSource};
 
@@ -52,7 +52,7 @@ fn empty() {
 }
 
 async fn hash_of(directory: &Mysql, user: &str) -> Option<String> {
-    directory.find(user).await.unwrap().map(|record| record.password)
+    directory.find(user, Asker::BROKER).await.unwrap().map(|record| record.password)
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -73,13 +73,13 @@ fn users_of_the_default_schema() {
     runtime().block_on(async {
         let users = directory(settings());
         assert_eq!(hash_of(&users, "acme/ada").await.as_deref(), Some("$1"));
-        let other = users.find("acme/Ada").await.unwrap().unwrap();
+        let other = users.find("acme/Ada", Asker::BROKER).await.unwrap().unwrap();
         assert_eq!((other.password.as_str(), other.rights.publish.unwrap().len()), ("$2", 1));
-        let third = users.find("acme/äda ☃ 𝄞").await.unwrap().unwrap();
+        let third = users.find("acme/äda ☃ 𝄞", Asker::BROKER).await.unwrap().unwrap();
         assert!(third.disabled && third.password == "$3");
         assert_eq!(hash_of(&users, "acme/o'neill\"; --").await.as_deref(), Some("$4"));
-        assert!(users.find("acme/none").await.unwrap().unwrap().disabled);
-        let error = users.find("acme/bad").await.unwrap_err().to_string();
+        assert!(users.find("acme/none", Asker::BROKER).await.unwrap().unwrap().disabled);
+        let error = users.find("acme/bad", Asker::BROKER).await.unwrap_err().to_string();
         assert_eq!(error, "mysql back end `main`: column `rights` has the unknown key `publsh`");
         for unknown in [
             "acme/aDA",
@@ -94,7 +94,7 @@ fn users_of_the_default_schema() {
             "",
             &"x".repeat(65_535),
         ] {
-            assert_eq!(users.find(unknown).await, Ok(None), "{unknown:?}");
+            assert_eq!(users.find(unknown, Asker::BROKER).await, Ok(None), "{unknown:?}");
         }
         assert_eq!(hash_of(&users, "acme/ada").await.as_deref(), Some("$1"));
     });
@@ -121,10 +121,10 @@ fn an_existing_schema_that_compares_as_databases_do() {
         for unknown in
             ["acme/JÜRGEN", "acme/jurgen", "acme/jürgen ", "ACME/jürgen", "acme/x", "jürgen"]
         {
-            assert_eq!(users.find(unknown).await, Ok(None), "{unknown:?}");
+            assert_eq!(users.find(unknown, Asker::BROKER).await, Ok(None), "{unknown:?}");
         }
-        assert!(users.find("acme/off").await.unwrap().unwrap().disabled);
-        let error = users.find("acme/twice").await.unwrap_err().to_string();
+        assert!(users.find("acme/off", Asker::BROKER).await.unwrap().unwrap().disabled);
+        let error = users.find("acme/twice", Asker::BROKER).await.unwrap_err().to_string();
         assert!(error.contains("more than one row"), "{error}");
         for (query, expected) in [
             ("SELECT 1 AS name FROM nothing WHERE 1 = ?", "error 1146"),
@@ -142,7 +142,7 @@ fn an_existing_schema_that_compares_as_databases_do() {
             ),
         ] {
             let users = directory(MysqlSettings { query: query.into(), ..settings() });
-            let error = users.find("acme/off").await.unwrap_err().to_string();
+            let error = users.find("acme/off", Asker::BROKER).await.unwrap_err().to_string();
             assert!(error.contains(expected), "{query}: {error}");
         }
     });
@@ -240,7 +240,7 @@ fn a_warm_redis_answers_thousands_of_logins() {
                 let cached = Arc::clone(&cached);
                 tokio::spawn(async move {
                     let user = format!("acme/{number}");
-                    let record = cached.find(&user).await.unwrap().unwrap();
+                    let record = cached.find(&user, Asker::BROKER).await.unwrap().unwrap();
                     let fast = cached.fast_hash(&user, 7, b"a random secret of a device").unwrap();
                     if record.fast != Some(fast) {
                         cached.remember(&user, fast);

@@ -12,7 +12,7 @@ use crate::backend::{Accepted, Answer, Backend};
 use crate::chain::Chain;
 use crate::counts::Verdict;
 use crate::credentials::{Credentials, PASSWORD_MAX};
-use crate::directory::Unavailable;
+use crate::directory::{NoAnswer, Unavailable};
 use crate::enhanced::{Exchange, Step};
 use crate::password;
 use crate::principal::{Outcome, Principal};
@@ -155,20 +155,26 @@ impl Shared {
         if credentials.user.as_ref().is_some_and(|named| *named != user) {
             return Err(denied("SCRAM names another user than CONNECT"));
         }
-        let credentials = Credentials { user: Some(user.clone()), ..credentials.clone() };
+        let mut credentials = Credentials { user: Some(user.clone()), ..credentials.clone() };
+        credentials.is_known_tenant =
+            credentials.tenant().is_some_and(|tenant| self.tenants.contains_key(tenant));
         let before = self.versions.now();
         let chain = self.chain_for(&credentials)?;
         let mut found = None;
         for backend in chain.backends.iter() {
-            match backend.record(&user).await {
+            match backend.record(&user, credentials.asker()).await {
                 Ok(None) => {}
                 Ok(Some(record)) => {
                     found = Some((backend, record));
                     break;
                 }
-                Err(error) => {
+                Err(NoAnswer::Unavailable(error)) => {
                     self.counts.add(backend.name(), Verdict::Unavailable);
                     return Err(unavailable(&error));
+                }
+                Err(NoAnswer::Busy) => {
+                    self.counts.add(backend.name(), Verdict::Busy);
+                    return Err(Outcome::Busy);
                 }
             }
         }
@@ -210,10 +216,9 @@ impl Shared {
         let chosen = self.decoys.hash_one(user).checked_rem(decoys.len() as u64);
         let chosen = chosen.and_then(|chosen| usize::try_from(chosen).ok());
         if let Some(decoy) = chosen.and_then(|chosen| decoys.get(chosen)) {
-            let client = (credentials.lane(), credentials.address);
             let password = credentials.password();
             let beginning = &password[..password.len().min(PASSWORD_MAX)];
-            if self.hashing.verify(client, decoy.clone(), beginning).await.is_none() {
+            if self.hashing.verify(credentials.asker(), decoy.clone(), beginning).await.is_none() {
                 return Outcome::Busy;
             }
         }

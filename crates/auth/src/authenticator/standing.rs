@@ -113,7 +113,7 @@ impl Shared {
                 }
                 Renewal::Gone(reason) => return gone(reason, false),
                 Renewal::OtherPassword => return gone("the password has changed", true),
-                Renewal::Unavailable(_) => return None,
+                Renewal::Unavailable(_) | Renewal::Busy => return None,
             }
         }
         gone("the user has been removed", false)

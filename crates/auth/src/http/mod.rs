@@ -16,11 +16,12 @@ use hyper::header::HeaderMap;
 use ring::digest;
 use tokio::time::timeout;
 
+use crate::asker::Asker;
 use crate::backend::{Accepted, Answer, Backend, Renewal};
 use crate::credentials::{Credentials, PASSWORD_MAX};
 use crate::directory::{Answering, Unavailable};
 use crate::foreign_rights::unrestricted;
-use crate::http_client::{HttpClient, Reply};
+use crate::http_client::{HttpClient, NoReply, Reply};
 use answer::Verdict;
 use request::{Endpoint, Field, NotAsked};
 pub use settings::HttpSettings;
@@ -47,6 +48,8 @@ enum NoVerdict {
     NotAsked(NotAsked),
     /// The service cannot tell. The text is for the log.
     Unavailable(String),
+    /// Too many logins wait for the service.
+    Busy,
 }
 
 impl Http {
@@ -76,7 +79,8 @@ impl Http {
         }
         let values = Values::new(user, credentials, self.strip_tenant);
         // One timeout for all requests of a login.
-        let verdict = timeout(self.timeout, self.ask(&values)).await.unwrap_or_else(|_| {
+        let verdict = timeout(self.timeout, self.ask(credentials.asker(), &values)).await;
+        let verdict = verdict.unwrap_or_else(|_| {
             let error = format!("no answer within {} s", self.timeout.as_secs_f32());
             Err(unclear(self.requests.first(), &error))
         });
@@ -88,6 +92,7 @@ impl Http {
             Ok(Verdict::Denied | Verdict::Ignored) => return Answer::Unknown,
             Err(NoVerdict::NotAsked(NotAsked(reason))) => return Answer::Refused(reason),
             Err(NoVerdict::Unavailable(error)) => return self.unavailable(&error),
+            Err(NoVerdict::Busy) => return Answer::Busy,
         };
         if let Err(error) = rights.check(user) {
             return self.unavailable(&format!("invalid rights: {}", answer::shown(&error)));
@@ -99,14 +104,14 @@ impl Http {
         Answer::Accepted(Box::new(Accepted { user: user.into(), rights, proof, expires }))
     }
 
-    async fn ask(&self, values: &Values<'_>) -> Result<Verdict, NoVerdict> {
+    async fn ask(&self, asker: Asker<'_>, values: &Values<'_>) -> Result<Verdict, NoVerdict> {
         match &self.requests {
             Requests::Emqx { endpoint, fields } => {
                 let fields: Vec<_> = fields
                     .iter()
                     .map(|(name, value)| (name.as_str(), value.fill_in(values)))
                     .collect();
-                let reply = self.send(endpoint, values, &fields).await?;
+                let reply = self.send(asker, endpoint, values, &fields).await?;
                 answer::of_emqx(&reply).map_err(|error| unclear(endpoint, &error))
             }
             Requests::MosquittoGoAuth { user, superuser, response } => {
@@ -117,7 +122,7 @@ impl Http {
                     ("clientid", values.client_id.into()),
                 ];
                 let ask = async |endpoint: &Endpoint, fields: &[Field<'_>]| {
-                    let reply = self.send(endpoint, values, fields).await?;
+                    let reply = self.send(asker, endpoint, values, fields).await?;
                     answer::of_mosquitto_go_auth(&reply, *response)
                         .map_err(|error| unclear(endpoint, &error))
                 };
@@ -138,13 +143,17 @@ impl Http {
 
     async fn send(
         &self,
+        asker: Asker<'_>,
         endpoint: &Endpoint,
         values: &Values<'_>,
         fields: &[Field<'_>],
     ) -> Result<Reply, NoVerdict> {
         let request =
             endpoint.request(&self.headers, values, fields).map_err(NoVerdict::NotAsked)?;
-        self.client.send(request).await.map_err(|error| unclear(endpoint, &error))
+        self.client.send(asker, request).await.map_err(|error| match error {
+            NoReply::Busy => NoVerdict::Busy,
+            NoReply::Failed(error) => unclear(endpoint, &error),
+        })
     }
 
     fn unavailable(&self, error: &str) -> Answer {

@@ -8,6 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -21,9 +22,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::asker::Asker;
+use crate::gate::Gate;
 use look_up::LookUp;
 
 /// Range of timeouts, in milliseconds. Few clients wait longer than half a minute for the answer to a login.
@@ -43,19 +45,23 @@ const HEADERS_MAX: usize = 100;
 /// request is written to it; the request is sent once more then, over another connection.
 const ATTEMPTS: usize = 2;
 
+/// Maximum number of askers that wait until one request is answered. A service that answers within 20 ms serves so
+/// many in the default timeout; more would wait in vain. Beyond it, a client is told that the server is busy.
+const WAITING_PER_REQUEST: usize = 256;
+
 /// A small HTTP/1.1 client. It keeps connections, follows no redirects, and sends no cookies.
 pub(crate) struct HttpClient {
     client: Client<HttpsConnector<HttpConnector<LookUp>>, Full<Bytes>>,
-    places: Semaphore,
+    gate: Arc<Gate>,
     options: Options,
 }
 
 /// Bounds of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Time within which a request is answered, including the time for which it waits for a place.
+    /// Time within which a request is answered, including the time for which it waits for its turn.
     pub(crate) timeout: Duration,
-    /// Maximum number of requests at a time. Others wait.
+    /// Maximum number of requests at a time. Others wait in turns.
     pub(crate) requests: usize,
     /// Maximum length of the body of an answer, in bytes.
     pub(crate) body_max: usize,
@@ -66,6 +72,17 @@ pub(crate) struct Options {
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
+}
+
+/// Reason for which there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoReply {
+    /// Too many wait, most of them from the same tenant and address.
+    #[error("too many requests wait")]
+    Busy,
+    /// The service does not answer. The phrase contains nothing of the request.
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl HttpClient {
@@ -91,34 +108,43 @@ impl HttpClient {
             .http1_max_buf_size(HEAD_MAX)
             .http1_max_headers(HEADERS_MAX)
             .build(https);
-        Ok(Self { client, places: Semaphore::new(options.requests), options })
+        let gate = Gate::new(options.requests, WAITING_PER_REQUEST * options.requests);
+        Ok(Self { client, gate, options })
     }
 
-    /// Sends a request and returns the answer, whatever its status is.
+    /// Sends a request when it is the turn of the asker, and returns the answer, whatever its status is.
     ///
     /// # Errors
-    /// A phrase that says why there is no answer. It contains nothing of the request.
-    pub(crate) async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Reply, String> {
+    /// Too many wait, or there is no answer.
+    pub(crate) async fn send(
+        &self,
+        asker: Asker<'_>,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Reply, NoReply> {
         let agent = HeaderValue::from_static(concat!("barid/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
         let seconds = self.options.timeout.as_secs_f32();
-        let answered = timeout(self.options.timeout, self.send_in_time(request)).await;
-        answered.unwrap_or_else(|_| Err(format!("no answer within {seconds} s")))
+        let answered = timeout(self.options.timeout, self.send_in_turn(asker, request)).await;
+        answered.unwrap_or_else(|_| Err(NoReply::Failed(format!("no answer within {seconds} s"))))
     }
 
-    async fn send_in_time(&self, request: Request<Full<Bytes>>) -> Result<Reply, String> {
-        let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
+    async fn send_in_turn(
+        &self,
+        asker: Asker<'_>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Reply, NoReply> {
+        let _permit = self.gate.enter(asker).await.ok_or(NoReply::Busy)?;
         let mut attempt = 1;
         let response = loop {
             match self.client.request(request.clone()).await {
                 Ok(response) => break response,
                 Err(error) if attempt < ATTEMPTS && was_closed(&error) => attempt += 1,
-                Err(error) => return Err(with_causes(&error)),
+                Err(error) => return Err(NoReply::Failed(with_causes(&error))),
             }
         };
         let (head, body) = response.into_parts();
         let body = Limited::new(body, self.options.body_max).collect().await;
-        let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
+        let body = body.map_err(|error| NoReply::Failed(with_causes(&*error)))?.to_bytes();
         Ok(Reply { status: head.status, body })
     }
 }

@@ -6,15 +6,20 @@ use rustls::ServerConfig;
 use rustls_pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::for_tests::{serve, serve_one};
+use crate::for_tests::{Log, asker, serve, serve_after, serve_one};
 
 const OPTIONS: Options = Options { timeout: Duration::from_secs(2), requests: 4, body_max: 1_000 };
 
 fn client(options: Options) -> HttpClient {
     HttpClient::new(None, options).unwrap()
+}
+
+async fn send(client: &HttpClient, url: &str) -> Result<Reply, String> {
+    client.send(Asker::BROKER, get(url)).await.map_err(|error| error.to_string())
 }
 
 fn get(url: &str) -> Request<Full<Bytes>> {
@@ -51,9 +56,9 @@ async fn an_answer_has_its_status_and_body_and_redirects_are_not_followed() {
     })
     .await;
     let client = client(OPTIONS);
-    let reply = client.send(get(&format!("{url}/a?b"))).await.unwrap();
+    let reply = send(&client, &format!("{url}/a?b")).await.unwrap();
     assert_eq!((reply.status.as_u16(), &*reply.body), (404, &b"gone"[..]));
-    let reply = client.send(get(&url)).await.unwrap();
+    let reply = send(&client, &url).await.unwrap();
     assert_eq!(reply.status, 302);
     assert_eq!(log.lock().len(), 2);
     assert!(log.lock()[0].headers["user-agent"].to_str().unwrap().starts_with("barid/"));
@@ -64,8 +69,8 @@ async fn a_body_that_is_too_long_is_an_error() {
     let (url, _) = serve(|request| (200, "x".repeat(request.target.len() - 1))).await;
     let client = client(OPTIONS);
     let path = "y".repeat(1_000);
-    assert_eq!(client.send(get(&format!("{url}/{path}"))).await.unwrap().body.len(), 1_000);
-    let error = client.send(get(&format!("{url}/{path}y"))).await.unwrap_err();
+    assert_eq!(send(&client, &format!("{url}/{path}")).await.unwrap().body.len(), 1_000);
+    let error = send(&client, &format!("{url}/{path}y")).await.unwrap_err();
     assert!(error.contains("limit"), "{error}");
 }
 
@@ -84,7 +89,7 @@ async fn the_timeout_is_for_all_of_it() {
     .await;
     let client = client(Options { timeout: Duration::from_millis(400), ..OPTIONS });
     let begin = Instant::now();
-    assert_eq!(client.send(get(&drip)).await.unwrap_err(), "no answer within 0.4 s");
+    assert_eq!(send(&client, &drip).await.unwrap_err(), "no answer within 0.4 s");
     assert!(begin.elapsed() < Duration::from_secs(2));
 }
 
@@ -114,7 +119,7 @@ async fn requests_wait_for_a_place() {
     let sent: Vec<_> = (0..6)
         .map(|_| {
             let (client, url) = (Arc::clone(&client), url.clone());
-            tokio::spawn(async move { client.send(get(&url)).await })
+            tokio::spawn(async move { send(&client, &url).await })
         })
         .collect();
     for one in sent {
@@ -141,7 +146,7 @@ async fn connections_are_kept_and_a_closed_one_is_replaced() {
     .await;
     let client = client(OPTIONS);
     for expected in [1, 1, 2, 2] {
-        assert_eq!(client.send(get(&url)).await.unwrap().status, 200);
+        assert_eq!(send(&client, &url).await.unwrap().status, 200);
         assert_eq!(connections.load(Ordering::SeqCst), expected);
     }
 }
@@ -155,7 +160,7 @@ async fn a_service_that_only_closes_is_an_error() {
         async move { read_request(&mut stream).await }
     })
     .await;
-    let error = client(OPTIONS).send(get(&url)).await.unwrap_err();
+    let error = send(&client(OPTIONS), &url).await.unwrap_err();
     assert!(error.contains("connection closed"), "{error}");
     assert_eq!(connections.load(Ordering::SeqCst), ATTEMPTS);
 }
@@ -180,7 +185,7 @@ async fn what_is_not_http_is_an_error() {
             }
         })
         .await;
-        let answered = client(OPTIONS).send(get(&url)).await;
+        let answered = send(&client(OPTIONS), &url).await;
         assert!(answered.is_err(), "{:?}: {answered:?}", String::from_utf8_lossy(&bytes));
     }
 }
@@ -190,7 +195,7 @@ async fn a_port_that_nobody_listens_on_is_an_error_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/?secret", listener.local_addr().unwrap());
     drop(listener);
-    let error = client(OPTIONS).send(get(&url)).await.unwrap_err();
+    let error = send(&client(OPTIONS), &url).await.unwrap_err();
     assert!(error.contains("refused") && !error.contains("secret"), "{error}");
 }
 
@@ -220,11 +225,11 @@ async fn names_are_looked_up_and_https_needs_a_trusted_certificate() {
     });
     let url = format!("https://localhost:{port}/");
     let trusting = HttpClient::new(Some(&ca_file), OPTIONS).unwrap();
-    assert_eq!(trusting.send(get(&url)).await.unwrap().body, "hello");
-    let error = client(OPTIONS).send(get(&url)).await.unwrap_err();
+    assert_eq!(send(&trusting, &url).await.unwrap().body, "hello");
+    let error = send(&client(OPTIONS), &url).await.unwrap_err();
     assert!(error.contains("certificate"), "{error}");
     let other_name = format!("https://127.0.0.1:{port}/");
-    let error = trusting.send(get(&other_name)).await.unwrap_err();
+    let error = send(&trusting, &other_name).await.unwrap_err();
     assert!(error.contains("certificate"), "{error}");
 }
 
@@ -264,4 +269,66 @@ fn urls() {
     }
     let uri = parse_url("https://a:1/b?token=secret").unwrap();
     assert_eq!(shown(&uri), "https://a:1/b");
+}
+
+/// A service that answers one request after the other, and the requests that wait for it.
+struct Slow {
+    client: Arc<HttpClient>,
+    url: String,
+    log: Log,
+}
+
+impl Slow {
+    async fn start(delay: Duration, timeout: Duration) -> Self {
+        let (url, log) = serve_after(delay, |_| (200, String::new())).await;
+        let client = Arc::new(client(Options { timeout, requests: 1, ..OPTIONS }));
+        Self { client, url, log }
+    }
+
+    /// Sends requests, each with the name of its tenant in the path.
+    fn flood(&self, tenant: &'static str, count: usize) -> Vec<JoinHandle<Result<Reply, NoReply>>> {
+        let send = |_| {
+            let (client, request) = (Arc::clone(&self.client), get(&self.path(tenant)));
+            tokio::spawn(async move { client.send(asker(tenant), request).await })
+        };
+        (0..count).map(send).collect()
+    }
+
+    async fn send(&self, tenant: &str) -> Result<Reply, NoReply> {
+        self.client.send(asker(tenant), get(&self.path(tenant))).await
+    }
+
+    fn path(&self, tenant: &str) -> String {
+        format!("{}/{tenant}", self.url)
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_one_tenant_does_not_delay_another() {
+    let slow = Slow::start(Duration::from_millis(20), Duration::from_secs(10)).await;
+    let flood = slow.flood("a", 50);
+    while slow.log.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    slow.send("b").await.unwrap();
+    // One request was on its way, and one of the flood may have had the turn before.
+    let place = slow.log.lock().iter().position(|request| request.target == "/b").unwrap();
+    assert!(place <= 2, "{place}");
+    for one in flood {
+        one.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn whoever_floods_a_service_is_told_that_it_is_busy() {
+    let slow = Slow::start(Duration::from_millis(50), Duration::from_secs(1)).await;
+    let flood = slow.flood("a", WAITING_PER_REQUEST + 20);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    slow.send("b").await.unwrap();
+    let mut busy = 0;
+    for one in flood {
+        busy += usize::from(matches!(one.await.unwrap(), Err(NoReply::Busy)));
+    }
+    // One was on its way, and `b` has taken the place of another one.
+    assert!((1..=20).contains(&busy), "{busy}");
 }

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::keys::{KeySet, NoKey};
+use crate::asker::Asker;
 use crate::http_client::{HttpClient, Options, shown};
 
 /// Time between the end of a request and the next one. So tokens with made-up identifiers cause no more
@@ -124,7 +125,8 @@ impl Jwks {
             .header(ACCEPT, "application/json, application/jwk-set+json")
             .body(Full::default())
             .map_err(|error| error.to_string())?;
-        let reply = self.client.send(request).await?;
+        let reply = self.client.send(Asker::BROKER, request).await;
+        let reply = reply.map_err(|error| error.to_string())?;
         if !reply.status.is_success() {
             return Err(format!("status {}", reply.status));
         }

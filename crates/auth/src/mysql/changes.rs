@@ -11,6 +11,7 @@ use super::Mysql;
 use super::pool::{Query, Rows};
 use super::protocol::{Row, Value};
 use super::settings::ChangesSettings;
+use crate::asker::Asker;
 use crate::directory::Changed;
 use crate::remote::rarely::Rarely;
 
@@ -101,7 +102,7 @@ async fn ask(
     rows_max: usize,
 ) -> Result<Rows, String> {
     let query = Query { sql: Arc::clone(sql), parameters, rows_max };
-    mysql.watching.query(query).await.map_err(|error| error.to_string())
+    mysql.watching.query(Asker::BROKER, query).await.map_err(|error| error.to_string())
 }
 
 impl Times {

@@ -16,10 +16,11 @@ use parking_lot::Mutex;
 
 pub use settings::{ChangesSettings, MysqlSettings, Parameter};
 
-use crate::directory::Answering;
-use crate::directory::{Changed, Directory, Record, Unavailable};
+use crate::asker::Asker;
+use crate::directory::{Changed, Directory, Found, NoAnswer, Record, Unavailable};
 use crate::remote::breaker::Breaker;
 use pool::{Health, Pool, Query};
+use protocol::Error;
 
 /// A password hash whose password nobody knows, with the default cost: stands in until a hash was read.
 const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$poSWlI8YMS47EfoS5qz5LA$3Edds2lwdfS87YqAAkIk2TzKLcfMk6QyeYfugsLHVA4";
@@ -73,16 +74,19 @@ impl Mysql {
         }
     }
 
-    async fn look_up(&self, user: &str) -> Result<Option<Record>, Unavailable> {
+    async fn look_up(&self, user: &str, asker: Asker<'_>) -> Result<Option<Record>, NoAnswer> {
         self.health.breaker.check(Instant::now()).map_err(|reason| self.unavailable(&reason))?;
         let query =
             Query { sql: Arc::clone(&self.query), parameters: self.bound(user), rows_max: 1 };
-        let answer = self.pool.query(query).await;
-        let (mut rows, are_all) = answer.map_err(|error| self.unavailable(&error.to_string()))?;
+        let (mut rows, are_all) = match self.pool.query(asker, query).await {
+            Ok(rows) => rows,
+            Err(Error::Busy) => return Err(NoAnswer::Busy),
+            Err(error) => return Err(self.unavailable(&error.to_string()).into()),
+        };
         if !are_all {
             let reason = "the query returns more than one row for a user: it needs a key that is unique, \
                 and is compared byte by byte";
-            return Err(self.unavailable(reason));
+            return Err(self.unavailable(reason).into());
         }
         let Some(row) = rows.pop() else { return Ok(None) };
         let found = record::read(row, user, DECOY).map_err(|reason| self.unavailable(&reason))?;
@@ -113,8 +117,8 @@ impl Directory for Mysql {
         &self.health.name
     }
 
-    fn find<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
-        Box::pin(self.look_up(user))
+    fn find<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a> {
+        Box::pin(self.look_up(user, asker))
     }
 
     fn decoy(&self, _user: &str) -> Option<String> {

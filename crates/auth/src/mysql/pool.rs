@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 use tracing::{info, warn};
 
 use super::protocol::{Connection, Error, Row, Target};
+use crate::asker::Asker;
+use crate::gate::Gate;
 use crate::remote::breaker::Breaker;
 
 /// Time after which a connection is not used again, so that a server that has moved is followed.
 const AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Maximum number of askers that wait for one connection. A database that answers within 2 ms serves so many in the
+/// default timeout; more would wait in vain. Beyond it, a client is told that the server is busy.
+pub(super) const WAITING_PER_CONNECTION: usize = 1_024;
 
 /// Connections to one server. None is opened before it is needed, and each use finds out for itself whether
 /// the server is there.
@@ -22,7 +27,7 @@ pub(super) struct Pool {
     target: Target,
     timeout: Duration,
     health: Arc<Health>,
-    permits: Arc<Semaphore>,
+    gate: Arc<Gate>,
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -59,19 +64,23 @@ impl Pool {
         timeout: Duration,
         health: &Arc<Health>,
     ) -> Self {
-        let permits = Arc::new(Semaphore::new(size));
-        Self { target, timeout, health: Arc::clone(health), permits, idle: Mutex::default() }
+        let gate = Gate::new(size, WAITING_PER_CONNECTION * size);
+        Self { target, timeout, health: Arc::clone(health), gate, idle: Mutex::default() }
     }
 
-    /// Executes a query when a connection is free, and notes whether the server answers. This is done on a task
-    /// of its own. So a client that goes away in the middle of its login does not cost a connection, which would
-    /// have to be opened again. There are at most as many tasks as connections.
-    pub(super) async fn query(self: &Arc<Self>, query: Query) -> Result<Rows, Error> {
+    /// Executes a query when it is the turn of the asker to use a connection, and notes whether the server
+    /// answers. This is done on a task of its own. So a client that goes away in the middle of its login does not
+    /// cost a connection, which would have to be opened again. There are at most as many tasks as connections.
+    pub(super) async fn query(
+        self: &Arc<Self>,
+        asker: Asker<'_>,
+        query: Query,
+    ) -> Result<Rows, Error> {
         let deadline = Instant::now() + self.timeout;
-        let permit = timeout_at(deadline.into(), Arc::clone(&self.permits).acquire_owned()).await;
-        let Ok(Ok(permit)) = permit else {
-            return Err(Error::Refused("no connection has become free in time: see `pool`".into()));
-        };
+        let permit = timeout_at(deadline.into(), self.gate.enter(asker)).await.map_err(|_| {
+            Error::Refused("no connection has become free in time: see `pool`".into())
+        })?;
+        let permit = permit.ok_or(Error::Busy)?;
         let pool = Arc::clone(self);
         let task = tokio::spawn(async move {
             let in_time = timeout_at(deadline.into(), pool.ask(&query)).await;

@@ -7,8 +7,11 @@ use std::time::Duration;
 use barid_engine::amqp::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
+use super::pool::WAITING_PER_CONNECTION;
 use super::*;
+use crate::for_tests::asker;
 
 /// What a server sends: first its greeting, then an answer to each packet of the client.
 type Script = Vec<Vec<Vec<u8>>>;
@@ -94,15 +97,20 @@ impl Server {
     }
 
     fn directory_within(&self, timeout_ms: u64) -> Mysql {
+        self.directory_with(timeout_ms, MysqlSettings::default().pool)
+    }
+
+    fn directory_with(&self, timeout_ms: u64, pool: usize) -> Mysql {
         let url = Secret::new(format!("mysql://barid:hidden@127.0.0.1:{}/barid", self.port));
-        let settings = MysqlSettings { url: Some(url), timeout_ms, ..MysqlSettings::default() };
+        let settings =
+            MysqlSettings { url: Some(url), timeout_ms, pool, ..MysqlSettings::default() };
         Mysql::new("main", settings).unwrap()
     }
 }
 
-async fn find(script: Script) -> Result<Option<Record>, Unavailable> {
+async fn find(script: Script) -> Result<Option<Record>, NoAnswer> {
     let server = Server::start(script).await;
-    server.directory().find("acme/ada").await
+    server.directory().find("acme/ada", Asker::BROKER).await
 }
 
 #[tokio::test]
@@ -110,7 +118,7 @@ async fn a_user_is_found() {
     let server = Server::start(script(vec![row(b"acme/ada", b"$hash", 1)])).await;
     let directory = server.directory();
     assert_eq!(directory.decoy("acme/ada").as_deref(), Some(DECOY));
-    let record = directory.find("acme/ada").await.unwrap().unwrap();
+    let record = directory.find("acme/ada", Asker::BROKER).await.unwrap().unwrap();
     assert_eq!((record.password.as_str(), record.disabled), ("$hash", false));
     assert_eq!(directory.decoy("acme/ada").as_deref(), Some("$hash"));
     assert!(!format!("{directory:?}").contains("hidden"));
@@ -179,11 +187,11 @@ async fn a_server_that_is_slow_gone_or_no_database_is_unavailable_in_time() {
             std::future::pending::<()>().await;
         });
         let began = Instant::now();
-        assert!(directory.find("acme/ada").await.is_err(), "{greeting:?}");
+        assert!(directory.find("acme/ada", Asker::BROKER).await.is_err(), "{greeting:?}");
         assert!(began.elapsed() < Duration::from_secs(2), "{greeting:?}");
         // The next login does not wait.
         let began = Instant::now();
-        assert!(directory.find("acme/ada").await.is_err());
+        assert!(directory.find("acme/ada", Asker::BROKER).await.is_err());
         assert!(began.elapsed() < Duration::from_millis(200), "{greeting:?}");
         serving.abort();
     }
@@ -195,7 +203,7 @@ async fn a_connection_that_the_server_has_closed_is_replaced() {
     let server = Server::start(script(vec![row(b"acme/ada", b"$hash", 1)])).await;
     let directory = server.directory();
     for _ in 0..3 {
-        assert!(directory.find("acme/ada").await.unwrap().is_some());
+        assert!(directory.find("acme/ada", Asker::BROKER).await.unwrap().is_some());
     }
     assert_eq!(server.connections.load(Ordering::SeqCst), 3);
 }
@@ -207,7 +215,7 @@ async fn a_login_that_is_given_up_does_not_cost_its_connection() {
     let server = Server::start(twice).await;
     let directory = server.directory();
     {
-        let mut given_up = directory.find("acme/ada");
+        let mut given_up = directory.find("acme/ada", Asker::BROKER);
         // As soon as it waits for the server, it has got its connection.
         std::future::poll_fn(|context| {
             let _ = given_up.as_mut().poll(context);
@@ -216,8 +224,85 @@ async fn a_login_that_is_given_up_does_not_cost_its_connection() {
         .await;
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(directory.find("acme/ada").await.unwrap().is_some());
+    assert!(directory.find("acme/ada", Asker::BROKER).await.unwrap().is_some());
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+/// A directory with one connection, to a server that takes a while for each look-up, and who was answered.
+struct Slow {
+    directory: Arc<Mysql>,
+    answered: Arc<StdMutex<Vec<String>>>,
+}
+
+impl Slow {
+    async fn start(takes: Duration, timeout_ms: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    tokio::time::sleep(takes).await;
+                    follow(stream, script(vec![])).await
+                });
+            }
+        });
+        let server = Server { port, connections: Arc::default() };
+        let directory = Arc::new(server.directory_with(timeout_ms, 1));
+        Self { directory, answered: Arc::default() }
+    }
+
+    fn flood(
+        &self,
+        asker: Asker<'static>,
+        count: usize,
+    ) -> Vec<JoinHandle<Result<Option<Record>, NoAnswer>>> {
+        let find = |_| {
+            let (directory, answered) = (Arc::clone(&self.directory), Arc::clone(&self.answered));
+            tokio::spawn(async move {
+                let found = directory.find("acme/ada", asker).await;
+                if found.is_ok() {
+                    answered.lock().unwrap().push(asker.tenant.to_owned());
+                }
+                found
+            })
+        };
+        (0..count).map(find).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_logins_of_one_tenant_does_not_delay_another_nor_the_broker() {
+    let slow = Slow::start(Duration::from_millis(20), 5_000).await;
+    let flood = slow.flood(asker("a"), 30);
+    while slow.answered.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let others = [slow.flood(asker("b"), 1), slow.flood(Asker::BROKER, 1)];
+    for one in others.into_iter().flatten() {
+        assert_eq!(one.await.unwrap(), Ok(None));
+    }
+    // One look-up of the flood was answered, one was on its way, and one may have had the turn before.
+    let answered = slow.answered.lock().unwrap().clone();
+    let place = |asker: Asker<'_>| answered.iter().position(|tenant| tenant == asker.tenant);
+    let places = [place(asker("b")).unwrap(), place(Asker::BROKER).unwrap()];
+    assert!(places.iter().all(|place| *place <= 4), "{answered:?}");
+    for one in flood {
+        assert_eq!(one.await.unwrap(), Ok(None));
+    }
+}
+
+#[tokio::test]
+async fn whoever_floods_the_database_is_told_that_it_is_busy() {
+    let slow = Slow::start(Duration::from_millis(50), 1_000).await;
+    let flood = slow.flood(asker("a"), WAITING_PER_CONNECTION + 20);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(slow.directory.find("b/bob", asker("b")).await, Ok(None));
+    let mut busy = 0;
+    for one in flood {
+        busy += usize::from(one.await.unwrap() == Err(NoAnswer::Busy));
+    }
+    // One was on its way, and `b` has taken the place of another one.
+    assert!((1..=20).contains(&busy), "{busy}");
 }
 
 /// Changes a packet as a lying server, or a disturbed connection, would.
@@ -268,7 +353,7 @@ async fn no_answer_of_a_server_ends_the_process_or_gives_another_user() {
             disturb(&mut script[answer][packet]);
         }
         *disturbed.lock().unwrap() = script;
-        match server.directory_within(40).find("acme/ada").await {
+        match server.directory_within(40).find("acme/ada", Asker::BROKER).await {
             Ok(Some(record)) if record.password == "$hash" => found += 1,
             Ok(_) => {}
             Err(_) => failed += 1,

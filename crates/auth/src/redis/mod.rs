@@ -22,8 +22,8 @@ use tracing::warn;
 
 pub use settings::RedisSettings;
 
-use crate::directory::Answering;
-use crate::directory::{Changed, Directory, Record, Unavailable};
+use crate::asker::Asker;
+use crate::directory::{Changed, Directory, Found, NoAnswer, Record, Unavailable};
 use crate::remote::printable;
 use crate::remote::rarely::Rarely;
 use freshness::Freshness;
@@ -197,14 +197,14 @@ impl<D: Directory> Cached<D> {
         })
     }
 
-    async fn look_up(&self, user: &str) -> Result<Option<Record>, Unavailable> {
+    async fn look_up(&self, user: &str, asker: Asker<'_>) -> Result<Option<Record>, NoAnswer> {
         let (began, began_at) = (self.clock.wall(), Instant::now());
         if user.len() > NAME_MAX {
-            return self.inner.find(user).await;
+            return self.inner.find(user, asker).await;
         }
         let Some(FromRedis { entry, fast }) = self.read(user, began).await else {
             count(&self.counts.bypassed);
-            return self.inner.find(user).await;
+            return self.inner.find(user, asker).await;
         };
         let replaces = match entry {
             Ok(entry) if self.fresh.trusts(user, entry.created) => {
@@ -226,7 +226,7 @@ impl<D: Directory> Cached<D> {
             }
         };
         count(&self.counts.misses);
-        let found = self.inner.find(user).await?;
+        let found = self.inner.find(user, asker).await?;
         if began_at.elapsed() <= LOOK_UP_MAX {
             self.keep(user, found.clone(), began, replaces);
         }
@@ -381,8 +381,8 @@ impl<D: Directory> Directory for Cached<D> {
         self.inner.name()
     }
 
-    fn find<'a>(&'a self, user: &'a str) -> Answering<'a, Result<Option<Record>, Unavailable>> {
-        Box::pin(self.look_up(user))
+    fn find<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a> {
+        Box::pin(self.look_up(user, asker))
     }
 
     fn decoy(&self, user: &str) -> Option<String> {

@@ -39,6 +39,9 @@ pub(super) enum Error {
     /// An answer is longer than it may be.
     #[error("the answer is too large: {0}")]
     TooLarge(&'static str),
+    /// Too many wait for a connection.
+    #[error("too many wait for a connection")]
+    Busy,
     /// The server wants something that this client does not do.
     #[error("{0}")]
     Refused(Box<str>),
