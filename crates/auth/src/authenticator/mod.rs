@@ -34,9 +34,6 @@ use crate::versions::{Version, Versions};
 
 pub use standing::{Inquiry, Standing};
 
-/// Threads for blocking work besides the verification of passwords: look-ups of host names.
-const OTHER_BLOCKING_THREADS: usize = 4;
-
 /// Number of connected clients that are looked up at a time.
 const RENEWALS_MAX: usize = 32;
 
@@ -135,7 +132,7 @@ impl Authenticator {
         let Settings { hash_threads, remembered, fresh, grace } = settings;
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(hash_threads + OTHER_BLOCKING_THREADS)
+            .max_blocking_threads(hash_threads)
             .thread_name("barid-login")
             .build()?;
         let handle = runtime.handle().clone();

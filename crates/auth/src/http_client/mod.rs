@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 client for services that the operator has configured.
 
-mod look_up;
+mod resolver;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use crate::asker::Asker;
 use crate::gate::Gate;
-use look_up::LookUp;
+use resolver::Resolver;
 
 /// Range of timeouts, in milliseconds. Few clients wait longer than half a minute for the answer to a login.
 pub(crate) const REQUEST_TIMEOUTS_MS: RangeInclusive<u64> = 100..=30_000;
@@ -51,7 +51,7 @@ const WAITING_PER_REQUEST: usize = 256;
 
 /// A small HTTP/1.1 client. It keeps connections, follows no redirects, and sends no cookies.
 pub(crate) struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector<LookUp>>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
     gate: Arc<Gate>,
     options: Options,
 }
@@ -92,7 +92,7 @@ impl HttpClient {
     /// # Errors
     /// A sentence about the file with the authorities.
     pub(crate) fn new(ca_file: Option<&Path>, options: Options) -> Result<Self, String> {
-        let mut http = HttpConnector::new_with_resolver(LookUp);
+        let mut http = HttpConnector::new_with_resolver(Resolver::default());
         http.enforce_http(false);
         http.set_nodelay(true);
         http.set_connect_timeout(Some(options.timeout));

@@ -52,14 +52,12 @@ impl Mysql {
     pub fn new(name: &str, settings: MysqlSettings) -> Result<Self, String> {
         settings.check()?;
         let health = Arc::new(Health { name: name.into(), breaker: Breaker::default() });
-        let pool = |size| {
-            let target = settings.target()?;
-            Ok::<_, String>(Arc::new(Pool::new(target, size, settings.timeout(), &health)))
-        };
+        let target = settings.target()?;
+        let pool = |size| Arc::new(Pool::new(target.clone(), size, settings.timeout(), &health));
         Ok(Self {
             query: settings.query.as_str().into(),
-            pool: pool(settings.pool)?,
-            watching: pool(1)?,
+            pool: pool(settings.pool),
+            watching: pool(1),
             settings,
             health,
             decoy: Mutex::default(),

@@ -7,6 +7,7 @@ use barid_engine::amqp::Secret;
 use serde::Deserialize;
 
 use super::protocol::Target;
+use crate::remote::look_up::LookUp;
 use crate::remote::stream::Tls;
 use crate::remote::url::{ServerUrl, given};
 
@@ -138,7 +139,7 @@ impl MysqlSettings {
         }
         let with_tls = self.tls || self.ca_file.is_some();
         let tls = with_tls.then(|| Tls::new(&url.host, self.ca_file.as_deref())).transpose()?;
-        Ok(Target { url, tls })
+        Ok(Target { url, tls, names: LookUp::default() })
     }
 
     pub(super) fn timeout(&self) -> Duration {

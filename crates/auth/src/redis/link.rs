@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::guard::Guard;
+use crate::remote::look_up::LookUp;
 use crate::remote::printable;
 use crate::remote::stream::{self, Stream, Tls};
 use crate::remote::url::ServerUrl;
@@ -34,6 +35,7 @@ pub(super) struct Target {
     pub(super) url: ServerUrl,
     pub(super) database: u16,
     pub(super) tls: Option<Tls>,
+    pub(super) names: LookUp,
     pub(super) timeout: Duration,
 }
 
@@ -170,9 +172,9 @@ impl Link {
         &self,
         events: &Arc<E>,
     ) -> Result<(MultiplexedConnection, Driver), Box<str>> {
-        let Target { url, database, tls, timeout } = &self.target;
+        let Target { url, database, tls, names, timeout } = &self.target;
         let failed = |error: std::io::Error| error.to_string().into_boxed_str();
-        let stream = stream::connect(&url.host, url.port).await.map_err(failed)?;
+        let stream = stream::connect(names, &url.host, url.port).await.map_err(failed)?;
         let stream: Stream = match tls {
             Some(tls) => tls.begin(stream).await.map_err(failed)?,
             None => Box::new(stream),

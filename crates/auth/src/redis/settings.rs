@@ -7,6 +7,7 @@ use barid_engine::amqp::Secret;
 use serde::Deserialize;
 
 use super::link::Target;
+use crate::remote::look_up::LookUp;
 use crate::remote::stream::Tls;
 use crate::remote::url::{ServerUrl, given, read};
 
@@ -130,7 +131,7 @@ impl RedisSettings {
         let with_tls = &*url.scheme == "rediss" || self.ca_file.is_some();
         let tls = with_tls.then(|| Tls::new(&url.host, self.ca_file.as_deref())).transpose()?;
         let timeout = Duration::from_millis(self.timeout_ms);
-        Ok(Target { url, database, tls, timeout })
+        Ok(Target { url, database, tls, names: LookUp::default(), timeout })
     }
 }
 

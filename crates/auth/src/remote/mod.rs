@@ -2,6 +2,7 @@
 //! answer.
 
 pub(crate) mod breaker;
+pub(crate) mod look_up;
 pub(crate) mod rarely;
 pub(crate) mod stream;
 pub(crate) mod url;

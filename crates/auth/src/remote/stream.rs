@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::remote::look_up::LookUp;
 use crate::remote::url::read;
 
 /// Bytes in both directions.
@@ -22,9 +23,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Bytes for S {}
 /// A connection to a server.
 pub(crate) type Stream = Box<dyn Bytes>;
 
-/// Opens a TCP connection.
-pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
+/// Opens a TCP connection to one of the addresses of a host.
+pub(crate) async fn connect(names: &LookUp, host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut addresses = names.addresses(host).await?;
+    addresses.iter_mut().for_each(|address| address.set_port(port));
+    let stream = TcpStream::connect(&*addresses).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -9,6 +9,7 @@ use super::login::{self, Greeting, Login};
 use super::packet::{self, Packets};
 use super::statement::{self, Row, Statement};
 use super::{Error, packet::PACKET_MAX};
+use crate::remote::look_up::LookUp;
 use crate::remote::stream::{self, Tls};
 use crate::remote::url::ServerUrl;
 
@@ -35,6 +36,7 @@ const SESSION: &str = "SET NAMES utf8mb4, time_zone = '+00:00', autocommit = 1 \
 pub(in super::super) struct Target {
     pub(in super::super) url: ServerUrl,
     pub(in super::super) tls: Option<Tls>,
+    pub(in super::super) names: LookUp,
 }
 
 /// Shows nothing of the URL.
@@ -61,7 +63,7 @@ impl Connection {
     /// Connects and logs in.
     pub(in super::super) async fn open(target: &Target) -> Result<Self, Error> {
         let url = &target.url;
-        let mut stream = BufReader::new(stream::connect(&url.host, url.port).await?);
+        let mut stream = BufReader::new(stream::connect(&target.names, &url.host, url.port).await?);
         let (mut sequence, mut budget) = (0, login::ANSWER_MAX);
         let first = packet::receive(&mut stream, &mut sequence, &mut budget).await?;
         if first.first() == Some(&0xff) {
