@@ -1,42 +1,42 @@
 //! The users in the configuration file.
 
-use std::hash::{BuildHasher, RandomState};
-
 use barid_engine::names::full_name;
 use hashbrown::HashMap;
 
 use crate::asker::Asker;
+use crate::decoys::Decoys;
 use crate::directory::{Directory, Found, Record};
 
 /// The users in the configuration file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ConfiguredUsers {
     by_name: HashMap<Box<str>, Record>,
-    names: Box<[Box<str>]>,
-    /// Hash function that chooses the user whose password hash stands in for that of an unknown name.
-    decoys: RandomState,
+    /// Password hashes that stand in for those of unknown names.
+    decoys: Decoys<Box<str>>,
 }
 
 impl ConfiguredUsers {
     /// The name of this back end.
     pub const NAME: &str = "file";
 
-    /// Creates the directory of `users`: names, with or without tenants, and records.
-    pub fn new(users: impl IntoIterator<Item = (String, Record)>) -> Self {
-        let by_name: HashMap<Box<str>, _> =
+    /// Creates the directory of `users`: names, with or without tenants, and records. `secret`: that of the
+    /// [authenticator](crate::Authenticator::secret).
+    pub fn new(users: impl IntoIterator<Item = (String, Record)>, secret: &[u8; 32]) -> Self {
+        let by_name: HashMap<Box<str>, Record> =
             users.into_iter().map(|(name, record)| (full_name(&name).into(), record)).collect();
-        let names = by_name.keys().cloned().collect();
-        Self { by_name, names, decoys: RandomState::new() }
+        let mut decoys = Decoys::new(secret);
+        by_name.iter().for_each(|(name, record)| decoys.put(name, record.password.as_str().into()));
+        Self { by_name, decoys }
     }
 
     /// Whether there are no users.
     pub fn are_none(&self) -> bool {
-        self.names.is_empty()
+        self.by_name.is_empty()
     }
 
     /// The full names of the users.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(|name| &**name)
+        self.by_name.keys().map(|name| &**name)
     }
 }
 
@@ -50,10 +50,7 @@ impl Directory for ConfiguredUsers {
         Box::pin(std::future::ready(Ok(found)))
     }
 
-    /// Always the same user for a name, so that repeated logins show nothing.
     fn decoy(&self, user: &str) -> Option<String> {
-        let count = u64::try_from(self.names.len()).ok().filter(|count| *count > 0)?;
-        let index = usize::try_from(self.decoys.hash_one(user) % count).ok()?;
-        self.by_name.get(self.names.get(index)?).map(|record| record.password.clone())
+        self.decoys.of(user).map(|hash| hash.to_string())
     }
 }

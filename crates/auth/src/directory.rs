@@ -29,7 +29,8 @@ pub trait Directory: Send + Sync + fmt::Debug {
     fn find<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a>;
 
     /// Returns a password hash that is verified for names that the directory does not have, so that the time
-    /// of the answer does not tell which users exist. `None`: the directory has no users.
+    /// of the answer does not tell which users exist. A name keeps its hash when it is asked about again. `None`:
+    /// the directory has no users.
     fn decoy(&self, user: &str) -> Option<String>;
 
     /// Returns the fast hash of a password, under a key that only the brokers have, for comparison with

@@ -14,6 +14,7 @@ mod chain;
 mod configured;
 mod counts;
 mod credentials;
+mod decoys;
 mod directory;
 mod enhanced;
 #[cfg(test)]

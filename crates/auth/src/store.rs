@@ -1,51 +1,45 @@
 //! The back end of users in Barid's own store.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use barid_engine::managed::{Managed, ManagedKind};
 use parking_lot::Mutex;
 
 use crate::asker::Asker;
+use crate::decoys::{DECOYS_MAX, Decoys};
 use crate::directory::{Directory, Found, NoAnswer, Unavailable};
 use crate::stored::{StoredUser, unreadable};
 
 /// The name of the back end in the configuration, in metrics and in the log.
 pub const NAME: &str = "store";
 
-/// Maximum number of users whose hashes are verified for unknown names. A sample of this size has nearly the same
-/// shares of cheap and costly hashes as all users.
-const DECOYS_MAX: usize = 512;
-
-/// Number of decoys for which another user is tried if one was removed in the same moment.
-const ATTEMPTS: usize = 4;
-
 /// The users in Barid's own store.
 pub struct StoreUsers {
     managed: Arc<Managed>,
-    decoys: Mutex<Decoys>,
-}
-
-/// A random sample of the users: those whose names have the lowest hashes.
-struct Decoys {
-    sample: Vec<(u64, Arc<str>)>,
-    hasher: RandomState,
+    /// The names of users whose hashes stand in for those of unknown names.
+    decoys: Mutex<Decoys<Arc<str>>>,
 }
 
 impl StoreUsers {
-    /// Creates the back end over these objects, and follows their changes.
-    pub fn new(managed: Arc<Managed>) -> Arc<Self> {
-        let decoys = Decoys { sample: Vec::new(), hasher: RandomState::new() };
-        let users = Arc::new(Self { managed, decoys: Mutex::new(decoys) });
+    /// Creates the back end over these objects, and follows their changes. `secret`: that of the
+    /// [authenticator](crate::Authenticator::secret).
+    pub fn new(managed: Arc<Managed>, secret: &[u8; 32]) -> Arc<Self> {
+        let users = Arc::new(Self { managed, decoys: Mutex::new(Decoys::new(secret)) });
         let following = Arc::downgrade(&users);
         users.managed.on_change(move |kind, name| {
             if let Some(users) = following.upgrade().filter(|_| kind == ManagedKind::User) {
                 users.changed(name);
             }
         });
-        users.decoys.lock().fill(&users.managed);
+        users.fill(&mut users.decoys.lock());
         users
+    }
+
+    /// Takes a new sample of all users.
+    fn fill(&self, decoys: &mut Decoys<Arc<str>>) {
+        decoys.clear();
+        self.managed.for_each(ManagedKind::User, |name, _| decoys.put(name, Arc::clone(name)));
     }
 
     /// Updates the sample after a user was put or removed.
@@ -53,12 +47,12 @@ impl StoreUsers {
         // The user is looked up under the lock, so that the last of several calls finds the last state.
         let mut decoys = self.decoys.lock();
         if self.managed.get(ManagedKind::User, name).is_some() {
-            decoys.add(name);
+            decoys.put(name, name.into());
         } else {
             decoys.remove(name);
             let count = self.managed.count(ManagedKind::User);
-            if decoys.sample.len() < (DECOYS_MAX / 2).min(count) {
-                decoys.fill(&self.managed);
+            if decoys.len() < (DECOYS_MAX / 2).min(count) {
+                self.fill(&mut decoys);
             }
         }
     }
@@ -80,44 +74,15 @@ impl Directory for StoreUsers {
     }
 
     fn decoy(&self, user: &str) -> Option<String> {
-        for attempt in 0..ATTEMPTS {
-            let name = self.decoys.lock().of(user, attempt)?;
+        let mut decoys = self.decoys.lock();
+        loop {
+            let name = Arc::clone(decoys.of(user)?);
             if let Ok(Some(user)) = self.read(&name) {
                 return Some(user.password);
             }
+            // It is being removed in this moment, or cannot be read.
+            decoys.remove(&name);
         }
-        None
-    }
-}
-
-impl Decoys {
-    /// Chooses a user for an unknown name: always the same one, as long as the sample does not change.
-    fn of(&self, name: &str, attempt: usize) -> Option<Arc<str>> {
-        let count = self.sample.len();
-        let place = (u128::from(self.hasher.hash_one(name)) * count as u128) >> u64::BITS;
-        let place = usize::try_from(place).expect("it is less than a length");
-        self.sample.get((place + attempt) % count.max(1)).map(|(_, name)| Arc::clone(name))
-    }
-
-    fn add(&mut self, name: &str) {
-        let hash = self.hasher.hash_one(name);
-        let place = self.sample.partition_point(|(other, _)| *other < hash);
-        let is_known = self.sample.get(place).is_some_and(|(other, _)| *other == hash);
-        if place < DECOYS_MAX && !is_known {
-            self.sample.insert(place, (hash, name.into()));
-            self.sample.truncate(DECOYS_MAX);
-        }
-    }
-
-    fn remove(&mut self, name: &str) {
-        let hash = self.hasher.hash_one(name);
-        self.sample.retain(|(other, _)| *other != hash);
-    }
-
-    /// Takes a new sample of all users.
-    fn fill(&mut self, managed: &Managed) {
-        self.sample.clear();
-        managed.for_each(ManagedKind::User, |name, _| self.add(name));
     }
 }
 
@@ -147,7 +112,7 @@ mod tests {
     fn a_user_is_found_by_its_whole_name() {
         let managed = managed();
         put(&managed, ManagedKind::User, "acme/a", &user(1));
-        let users = StoreUsers::new(Arc::clone(&managed));
+        let users = StoreUsers::new(Arc::clone(&managed), &[7; 32]);
         let record = find(&users, "acme/a").unwrap().unwrap();
         assert_eq!((&*record.password, record.disabled), ("hash 1", true));
         assert_eq!(record.rights.publish, Some(vec!["a".into()]));
@@ -164,7 +129,7 @@ mod tests {
     fn a_user_that_cannot_be_read_is_not_unknown() {
         let managed = managed();
         put(&managed, ManagedKind::User, "acme/a", r#"{"password":"secret hash","later":1}"#);
-        let users = StoreUsers::new(managed);
+        let users = StoreUsers::new(managed, &[7; 32]);
         let told = find(&users, "acme/a").unwrap_err().to_string();
         assert!(told.contains("acme/a") && !told.contains("secret"), "{told}");
     }
@@ -172,7 +137,7 @@ mod tests {
     #[test]
     fn an_unknown_name_has_the_hash_of_a_user_always_the_same_one() {
         let managed = managed();
-        let users = StoreUsers::new(Arc::clone(&managed));
+        let users = StoreUsers::new(Arc::clone(&managed), &[7; 32]);
         assert_eq!(users.decoy("acme/x"), None);
         for number in 0..5 {
             put(&managed, ManagedKind::User, &format!("acme/{number}"), &user(number));
@@ -185,23 +150,26 @@ mod tests {
         assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), 5, "all of them are chosen");
         remove(&managed, ManagedKind::User, "acme/3");
         assert!(!decoys(&users).contains(&"hash 3".into()));
+        // A user that cannot be read is no decoy.
+        put(&managed, ManagedKind::User, "acme/2", r#"{"password":"hash 2","later":1}"#);
+        assert!(!decoys(&users).contains(&"hash 2".into()));
     }
 
     #[test]
     fn the_sample_is_bounded_and_is_taken_again_when_most_of_it_is_removed() {
         let managed = managed();
-        let users = StoreUsers::new(Arc::clone(&managed));
+        let users = StoreUsers::new(Arc::clone(&managed), &[7; 32]);
         let name = |number| format!("acme/{number}");
         for number in 0..3 * DECOYS_MAX {
             put(&managed, ManagedKind::User, &name(number), &user(number));
         }
         let sample = |users: &StoreUsers| -> BTreeSet<Arc<str>> {
-            users.decoys.lock().sample.iter().map(|(_, name)| Arc::clone(name)).collect()
+            users.decoys.lock().iter().cloned().collect()
         };
         let all = sample(&users);
         assert_eq!(all.len(), DECOYS_MAX);
         // A back end that begins with all users takes a sample of the same size.
-        assert_eq!(sample(&StoreUsers::new(Arc::clone(&managed))).len(), DECOYS_MAX);
+        assert_eq!(sample(&StoreUsers::new(Arc::clone(&managed), &[7; 32])).len(), DECOYS_MAX);
         all.iter().for_each(|name| remove(&managed, ManagedKind::User, name));
         let left = sample(&users);
         assert!(left.len() >= DECOYS_MAX / 2 && left.is_disjoint(&all));

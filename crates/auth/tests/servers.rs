@@ -41,7 +41,7 @@ fn settings() -> MysqlSettings {
 }
 
 fn directory(settings: MysqlSettings) -> Mysql {
-    Mysql::new("main", settings).unwrap()
+    Mysql::new("main", settings, &[7; 32]).unwrap()
 }
 
 /// Creates the default schema without users.
@@ -229,7 +229,7 @@ fn a_warm_redis_answers_thousands_of_logins() {
         unix: || std::time::UNIX_EPOCH.elapsed().unwrap(),
     });
     runtime().block_on(async {
-        let cached = Arc::new(Cached::new(directory(settings()), redis, clock).unwrap());
+        let cached = Arc::new(Cached::new(directory(settings()), redis, &[7; 32], clock).unwrap());
         let running = tokio::spawn(Arc::clone(&cached).run(|_: Changed<'_>| {}));
         while !cached.counts().is_up {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -151,7 +151,7 @@ impl Logins {
     ) -> io::Result<Arc<Self>> {
         let authenticator =
             Authenticator::start(settings_of(&settings.auth), secret, clock, random)?;
-        let users = StoreUsers::new(Arc::clone(managed));
+        let users = StoreUsers::new(Arc::clone(managed), &secret);
         let store = Arc::new(Passwords::new(users, authenticator.hashing()));
         let logins = Arc::new_cyclic(|this| Self {
             authenticator,
@@ -188,7 +188,7 @@ impl Logins {
                 Record { password, rights: user.rights(), disabled: false, fast: None },
             )
         });
-        let users = ConfiguredUsers::new(users);
+        let users = ConfiguredUsers::new(users, self.authenticator.secret());
         let file = (!users.are_none()).then(|| {
             let users = Passwords::new(users, self.authenticator.hashing());
             Arc::new(users) as Arc<dyn Backend>

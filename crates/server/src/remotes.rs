@@ -146,6 +146,7 @@ impl Kind {
         tell: &Tell,
     ) -> Result<Remote, String> {
         let (runtime, hashing) = (authenticator.runtime(), authenticator.hashing());
+        let secret = authenticator.secret();
         let tell = {
             let tell = Arc::clone(tell);
             move |changed: Changed<'_>| tell(&scope_of(changed))
@@ -162,13 +163,13 @@ impl Kind {
             }
             Self::Http(settings) => (Arc::new(Http::new(name, settings)?), Vec::new()),
             Self::Mysql(settings, None) => {
-                let mysql = Arc::new(Mysql::new(name, settings.clone())?);
+                let mysql = Arc::new(Mysql::new(name, settings.clone(), secret)?);
                 let watching = watch(runtime, Arc::clone(&mysql), tell);
                 (Arc::new(Passwords::new(mysql, hashing)), vec![watching])
             }
             Self::Mysql(settings, Some(redis)) => {
-                let mysql = Arc::new(Mysql::new(name, settings.clone())?);
-                let cached = Cached::new(Arc::clone(&mysql), redis.clone(), clock)?;
+                let mysql = Arc::new(Mysql::new(name, settings.clone(), secret)?);
+                let cached = Cached::new(Arc::clone(&mysql), redis.clone(), secret, clock)?;
                 let cached = Arc::new(cached);
                 cache = Some(SharedCache(Arc::clone(&cached)));
                 let running = runtime.spawn(Arc::clone(&cached).run(tell.clone()));

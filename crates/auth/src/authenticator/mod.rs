@@ -78,7 +78,7 @@ struct Shared {
     clock: Clock,
     grace: Duration,
     random: Random,
-    /// Makes the messages of SCRAM for names without a user.
+    /// Makes the answers about names without a user.
     secret: [u8; 32],
     counts: Counts,
     /// Tenants with a user that has logged in.
@@ -158,6 +158,12 @@ impl Authenticator {
             tenants: Cache::new(TENANTS_MAX),
         });
         Ok(Self { shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Returns the secret that is the same after a restart, for back ends: what they answer about names without
+    /// a user depends on it.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.shared.secret
     }
 
     /// Returns the threads that verify password hashes, for back ends.

@@ -218,7 +218,7 @@ fn a_wrong_password_does_not_end_the_grace_of_the_right_one() {
         fast: None,
     };
     let hashing = Hashing::new(1);
-    let users = ConfiguredUsers::new([("acme/ada".to_owned(), record)]);
+    let users = ConfiguredUsers::new([("acme/ada".to_owned(), record)], &[7; 32]);
     let users = Arc::new(Passwords::new(users, hashing));
     let auth = authenticator(Fixed { common: vec![users], ..Fixed::default() });
     accepted(log_in(&auth, Some("acme/ada"), "right"));

@@ -17,12 +17,14 @@ use parking_lot::Mutex;
 pub use settings::{ChangesSettings, MysqlSettings, Parameter};
 
 use crate::asker::Asker;
+use crate::decoys::Decoys;
 use crate::directory::{Changed, Directory, Found, NoAnswer, Record, Unavailable};
 use crate::remote::breaker::Breaker;
 use pool::{Health, Pool, Query};
 use protocol::Error;
 
-/// A password hash whose password nobody knows, with the default cost: stands in until a hash was read.
+/// A password hash whose password nobody knows, with the default cost. It stands in until a hash was read, and for
+/// users without a hash.
 const DECOY: &str = "$argon2id$v=19$m=19456,t=2,p=1$poSWlI8YMS47EfoS5qz5LA$3Edds2lwdfS87YqAAkIk2TzKLcfMk6QyeYfugsLHVA4";
 
 /// Maximum length of a reason in the log, in characters.
@@ -40,16 +42,17 @@ pub struct Mysql {
     /// The connection of the search for changes, which does not wait for those of logins.
     watching: Arc<Pool>,
     health: Arc<Health>,
-    /// The last password hash that was read.
-    decoy: Mutex<Option<Box<str>>>,
+    /// Password hashes of users that were read.
+    decoys: Mutex<Decoys<Box<str>>>,
 }
 
 impl Mysql {
-    /// Creates the directory with the name that it has in the configuration. No connection is opened.
+    /// Creates the directory with the name that it has in the configuration. No connection is opened. `secret`:
+    /// that of the [authenticator](crate::Authenticator::secret).
     ///
     /// # Errors
     /// A sentence about what is wrong with the settings, without any part of the URL.
-    pub fn new(name: &str, settings: MysqlSettings) -> Result<Self, String> {
+    pub fn new(name: &str, settings: MysqlSettings, secret: &[u8; 32]) -> Result<Self, String> {
         settings.check()?;
         let health = Arc::new(Health { name: name.into(), breaker: Breaker::default() });
         let target = settings.target()?;
@@ -60,7 +63,7 @@ impl Mysql {
             watching: pool(1),
             settings,
             health,
-            decoy: Mutex::default(),
+            decoys: Mutex::new(Decoys::new(secret)),
         })
     }
 
@@ -87,11 +90,7 @@ impl Mysql {
             return Err(self.unavailable(reason).into());
         }
         let Some(row) = rows.pop() else { return Ok(None) };
-        let found = record::read(row, user, DECOY).map_err(|reason| self.unavailable(&reason))?;
-        if let Some(record) = found.as_ref().filter(|record| record.password != DECOY) {
-            *self.decoy.lock() = Some(record.password.as_str().into());
-        }
-        Ok(found)
+        Ok(record::read(row, user, DECOY).map_err(|reason| self.unavailable(&reason))?)
     }
 
     fn bound(&self, user: &str) -> Vec<Box<str>> {
@@ -116,11 +115,15 @@ impl Directory for Mysql {
     }
 
     fn find<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a> {
-        Box::pin(self.look_up(user, asker))
+        Box::pin(async move {
+            let found = self.look_up(user, asker).await?;
+            self.decoys.lock().note(user, found.as_ref());
+            Ok(found)
+        })
     }
 
-    fn decoy(&self, _user: &str) -> Option<String> {
-        let last = self.decoy.lock();
-        Some(last.as_deref().unwrap_or(DECOY).into())
+    fn decoy(&self, user: &str) -> Option<String> {
+        let decoys = self.decoys.lock();
+        Some(decoys.of(user).map_or(DECOY, |hash| hash).into())
     }
 }

@@ -104,7 +104,7 @@ impl Server {
         let url = Secret::new(format!("mysql://barid:hidden@127.0.0.1:{}/barid", self.port));
         let settings =
             MysqlSettings { url: Some(url), timeout_ms, pool, ..MysqlSettings::default() };
-        Mysql::new("main", settings).unwrap()
+        Mysql::new("main", settings, &[7; 32]).unwrap()
     }
 }
 
@@ -228,6 +228,50 @@ async fn a_login_that_is_given_up_does_not_cost_its_connection() {
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }
 
+/// Starts a server that follows the script of the moment on each connection.
+async fn serve_current(current: Arc<StdMutex<Script>>) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let script = current.lock().unwrap().clone();
+            tokio::spawn(follow(stream, script));
+        }
+    });
+    Server { port, connections: Arc::default() }
+}
+
+#[tokio::test]
+async fn an_unknown_name_has_the_hash_of_a_user_always_the_same_one() {
+    let current = Arc::new(StdMutex::new(script(vec![])));
+    let server = serve_current(Arc::clone(&current)).await;
+    let directory = server.directory();
+    let read = async |user: usize, hash: Option<&str>| {
+        let name = format!("acme/{user}");
+        let row = hash.map(|hash| row(name.as_bytes(), hash.as_bytes(), 1));
+        *current.lock().unwrap() = script(row.into_iter().collect());
+        let found = directory.find(&name, Asker::BROKER).await.unwrap();
+        assert_eq!(found.map(|record| record.password).as_deref(), hash);
+    };
+    let decoys = || -> Vec<String> {
+        (0..1_000).map(|number| directory.decoy(&format!("x/{number}")).unwrap()).collect()
+    };
+    for user in 0..8 {
+        read(user, Some(&format!("$hash {user}"))).await;
+    }
+    let before = decoys();
+    for user in [5, 0, 7] {
+        read(user, Some(&format!("$hash {user}"))).await;
+        assert_eq!(decoys(), before);
+    }
+    read(5, Some("$other")).await;
+    let with_other = |hash: &String| if hash == "$hash 5" { "$other".into() } else { hash.clone() };
+    assert!(before.contains(&"$hash 5".into()));
+    assert_eq!(decoys(), before.iter().map(with_other).collect::<Vec<_>>());
+    read(5, None).await;
+    assert!(!decoys().contains(&"$other".into()));
+}
+
 /// A directory with one connection, to a server that takes a while for each look-up, and who was answered.
 struct Slow {
     directory: Arc<Mysql>,
@@ -333,16 +377,7 @@ fn disturb(packet: &mut Vec<u8>) {
 async fn no_answer_of_a_server_ends_the_process_or_gives_another_user() {
     let honest = script(vec![row(b"acme/ada", b"$hash", 1)]);
     let disturbed = Arc::new(StdMutex::new(honest.clone()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let current = Arc::clone(&disturbed);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let script = current.lock().unwrap().clone();
-            tokio::spawn(follow(stream, script));
-        }
-    });
-    let server = Server { port, connections: Arc::default() };
+    let server = serve_current(Arc::clone(&disturbed)).await;
     let (mut found, mut failed) = (0, 0);
     for round in 0..2000 {
         fastrand::seed(round);

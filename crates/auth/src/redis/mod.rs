@@ -23,6 +23,7 @@ use tracing::warn;
 pub use settings::RedisSettings;
 
 use crate::asker::Asker;
+use crate::decoys::Decoys;
 use crate::directory::{Changed, Directory, Found, NoAnswer, Record, Unavailable};
 use crate::remote::printable;
 use crate::remote::rarely::Rarely;
@@ -65,8 +66,8 @@ pub struct Cached<D> {
     clock: Clock,
     counts: Counts,
     distrust: Rarely,
-    /// The last password hash that was read from Redis.
-    decoy: Mutex<Option<Box<str>>>,
+    /// Password hashes of users that were read, from Redis or from the directory behind it.
+    decoys: Mutex<Decoys<Box<str>>>,
     writes: Sender<Write>,
     waiting: tokio::sync::Mutex<Receiver<Write>>,
 }
@@ -115,11 +116,17 @@ struct FromRedis {
 }
 
 impl<D: Directory> Cached<D> {
-    /// Creates the cache in front of `inner`. No connection is opened.
+    /// Creates the cache in front of `inner`. No connection is opened. `secret`: that of the
+    /// [authenticator](crate::Authenticator::secret).
     ///
     /// # Errors
     /// A sentence about what is wrong with the settings, without any part of the URL and of the secret.
-    pub fn new(inner: D, settings: RedisSettings, clock: Clock) -> Result<Self, String> {
+    pub fn new(
+        inner: D,
+        settings: RedisSettings,
+        secret: &[u8; 32],
+        clock: Clock,
+    ) -> Result<Self, String> {
         settings.check()?;
         let channel = format!("{}invalidate", settings.prefix).into_boxed_str();
         let (writes, waiting) = channel_of_writes();
@@ -133,7 +140,7 @@ impl<D: Directory> Cached<D> {
             clock,
             counts: Counts::default(),
             distrust: Rarely::default(),
-            decoy: Mutex::default(),
+            decoys: Mutex::new(Decoys::new(secret)),
             writes,
             waiting: tokio::sync::Mutex::new(waiting),
         })
@@ -209,9 +216,6 @@ impl<D: Directory> Cached<D> {
         let replaces = match entry {
             Ok(entry) if self.fresh.trusts(user, entry.created) => {
                 count(&self.counts.hits);
-                if let Some(record) = &entry.record {
-                    *self.decoy.lock() = Some(record.password.as_str().into());
-                }
                 return Ok(entry.record.map(|record| Record { fast, ..record }));
             }
             Ok(_) => {
@@ -382,12 +386,16 @@ impl<D: Directory> Directory for Cached<D> {
     }
 
     fn find<'a>(&'a self, user: &'a str, asker: Asker<'a>) -> Found<'a> {
-        Box::pin(self.look_up(user, asker))
+        Box::pin(async move {
+            let found = self.look_up(user, asker).await?;
+            self.decoys.lock().note(user, found.as_ref());
+            Ok(found)
+        })
     }
 
     fn decoy(&self, user: &str) -> Option<String> {
-        let last = self.decoy.lock().as_deref().map(ToOwned::to_owned);
-        last.or_else(|| self.inner.decoy(user))
+        let own = self.decoys.lock().of(user).map(|hash| hash.to_string());
+        own.or_else(|| self.inner.decoy(user))
     }
 
     fn fast_hash(&self, user: &str, proof: u64, password: &[u8]) -> Option<[u8; 32]> {

@@ -209,7 +209,7 @@ impl Broker {
         };
         let unix = || std::time::UNIX_EPOCH.elapsed().unwrap();
         let clock = Clock::start(TimeSource { ticks: Instant::now, unix });
-        let cached = Arc::new(Cached::new(behind, settings, clock).unwrap());
+        let cached = Arc::new(Cached::new(behind, settings, &[7; 32], clock).unwrap());
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
         let on_change = move |changed: Changed<'_>| telling.lock().push(format!("{changed:?}"));
@@ -270,6 +270,29 @@ async fn what_one_broker_has_read_others_find() {
     assert_eq!((one.asked(), other.asked()), (2, 0));
     assert_eq!(other.cached.decoy("x/y").as_deref(), Some("$1"));
     assert_eq!(other.cached.counts().hits, 2);
+}
+
+#[tokio::test]
+async fn an_unknown_name_has_the_hash_of_a_user_always_the_same_one() {
+    let (_server, port) = Server::start().await;
+    let broker = Broker::start(port).await;
+    let decoys = || -> Vec<Option<String>> {
+        (0..1_000).map(|number| broker.cached.decoy(&format!("x/{number}"))).collect()
+    };
+    for tenant in 0..8 {
+        *broker.cached.inner.hash.lock() = format!("${tenant}");
+        broker.find(&format!("{tenant}/ada")).await;
+    }
+    let before = decoys();
+    let different: std::collections::BTreeSet<_> = before.iter().collect();
+    assert_eq!(different.len(), 8, "all of them are chosen");
+    // Some of these are read from Redis, with the hash that they had before.
+    for tenant in [3, 7, 0] {
+        *broker.cached.inner.hash.lock() = format!("${tenant}");
+        broker.find(&format!("{tenant}/ada")).await;
+        broker.find(&format!("{tenant}/nobody")).await;
+        assert_eq!(decoys(), before);
+    }
 }
 
 #[tokio::test]
