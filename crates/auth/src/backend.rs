@@ -11,7 +11,7 @@ use crate::directory::{Answering, Found, Unavailable};
 
 /// A source of users, which decides on their logins.
 ///
-/// What must hold for each back end; the suite in `tests/backends` checks it:
+/// What must hold for each back end; `tests/auth/test_every_back_end.py` checks it:
 ///
 /// - [`Answer::Unknown`] is returned only if the back end can tell for certain that it does not have the user.
 ///   The next back end of the chain is asked then.

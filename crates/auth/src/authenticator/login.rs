@@ -1,6 +1,5 @@
 //! Decisions on logins.
 
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use barid_core::time::MonoTime;
@@ -14,7 +13,7 @@ use crate::counts::Verdict;
 use crate::credentials::{Credentials, PASSWORD_MAX};
 use crate::directory::{NoAnswer, Unavailable};
 use crate::enhanced::{Exchange, Step};
-use crate::password;
+use crate::password::{self, hmac_sha256};
 use crate::principal::{Outcome, Principal};
 use crate::remembered::Age;
 use crate::scram::{ClientFirst, Keys};
@@ -71,19 +70,19 @@ impl Shared {
                     self.remembered.forget_login(credentials);
                     return denied(&format!("{}: {reason}", backend.name()));
                 }
-                Answer::Unavailable(error) => {
-                    let known = self.remembered.find(
-                        credentials,
-                        Age::InGrace,
-                        self.now(),
-                        self.clock.wall(),
-                    );
-                    let Some(principal) = known else { return unavailable(&error) };
-                    self.counts.add(backend.name(), Verdict::InGrace);
-                    let version = self.versions.at(&before, &principal.user);
-                    return Outcome::Accepted(principal, version);
+                Answer::Unavailable(_) | Answer::Busy => {
+                    let (now, wall) = (self.now(), self.clock.wall());
+                    let known = self.remembered.find(credentials, Age::InGrace, now, wall);
+                    return match (known, answer) {
+                        (Some(principal), _) => {
+                            self.counts.add(backend.name(), Verdict::InGrace);
+                            let version = self.versions.at(&before, &principal.user);
+                            Outcome::Accepted(principal, version)
+                        }
+                        (None, Answer::Unavailable(error)) => unavailable(&error),
+                        (None, _) => Outcome::Busy,
+                    };
                 }
-                Answer::Busy => return Outcome::Busy,
             }
         }
         match credentials.user.as_deref() {
@@ -213,8 +212,9 @@ impl Shared {
         let user = credentials.user.as_deref().unwrap_or_default();
         let decoys: Vec<_> =
             chain.backends.iter().filter_map(|backend| backend.decoy(user)).collect();
-        let chosen = self.decoys.hash_one(user).checked_rem(decoys.len() as u64);
-        let chosen = chosen.and_then(|chosen| usize::try_from(chosen).ok());
+        // The same one after a restart.
+        let [first, ..] = hmac_sha256(&self.secret, format!("back end {user}").as_bytes());
+        let chosen = usize::from(first).checked_rem(decoys.len());
         if let Some(decoy) = chosen.and_then(|chosen| decoys.get(chosen)) {
             let password = credentials.password();
             let beginning = &password[..password.len().min(PASSWORD_MAX)];

@@ -5,7 +5,6 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-use std::hash::RandomState;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -73,8 +72,6 @@ struct Shared {
     hashing: Hashing,
     versions: Versions,
     renewing: Semaphore,
-    /// Chooses the back end whose hash is verified for a name that no back end knows.
-    decoys: RandomState,
     clock: Clock,
     grace: Duration,
     random: Random,
@@ -149,7 +146,6 @@ impl Authenticator {
             hashing: Hashing::new(hash_threads),
             versions: Versions::new(),
             renewing: Semaphore::new(RENEWALS_MAX),
-            decoys: RandomState::new(),
             clock,
             grace,
             random,
