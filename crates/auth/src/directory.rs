@@ -95,17 +95,6 @@ impl fmt::Debug for Record {
     }
 }
 
-/// The users that may have changed in a directory: other rights, another password, disabled or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changed<'a> {
-    /// One user, by its full name. There may be no such user.
-    User(&'a str),
-    /// All users of a tenant.
-    Tenant(&'a str),
-    /// All users of the directory: changes may have been missed.
-    Everybody,
-}
-
 /// Reason for which a directory does not say whether it has a user.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NoAnswer {

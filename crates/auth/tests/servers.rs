@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use barid_auth::mysql::schema::{self, Created};
 use barid_auth::mysql::{ChangesSettings, Mysql, MysqlSettings, Parameter};
 use barid_auth::redis::{Cached, RedisSettings};
-use barid_auth::{Asker, Changed, Directory as _};
+use barid_auth::{Asker, Directory as _, Scope};
 use barid_engine::amqp::Secret;
 use barid_engine::clock::{Clock, TimeSource};
 
@@ -176,9 +176,9 @@ fn changes_are_told_within_a_second() {
         let watched = Arc::clone(&users);
         let telling = Arc::clone(&told);
         let watching = tokio::spawn(async move {
-            let on_change = move |changed: Changed<'_>| {
+            let on_change = move |changed: &Scope| {
                 telling.lock().unwrap().push(match changed {
-                    Changed::User(user) => user.to_owned(),
+                    Scope::User(user) => user.to_string(),
                     other => format!("{other:?}"),
                 });
             };
@@ -230,7 +230,7 @@ fn a_warm_redis_answers_thousands_of_logins() {
     });
     runtime().block_on(async {
         let cached = Arc::new(Cached::new(directory(settings()), redis, &[7; 32], clock).unwrap());
-        let running = tokio::spawn(Arc::clone(&cached).run(|_: Changed<'_>| {}));
+        let running = tokio::spawn(Arc::clone(&cached).run(|_: &Scope| {}));
         while !cached.counts().is_up {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

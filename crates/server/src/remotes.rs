@@ -8,8 +8,8 @@ use std::sync::Arc;
 use barid_auth::mysql::{Mysql, MysqlSettings};
 use barid_auth::redis::{CacheCounts, Cached, RedisSettings};
 use barid_auth::{
-    Authenticator, Backend, CertificateSettings, CertificateUsers, Changed, Http, HttpSettings,
-    Jwt, JwtSettings, Passwords, Scope, Unavailable,
+    Authenticator, Backend, CertificateSettings, CertificateUsers, Http, HttpSettings, Jwt,
+    JwtSettings, Passwords, Scope, Unavailable,
 };
 use barid_engine::clock::Clock;
 use ring::digest::{SHA256, digest};
@@ -149,7 +149,7 @@ impl Kind {
         let secret = authenticator.secret();
         let tell = {
             let tell = Arc::clone(tell);
-            move |changed: Changed<'_>| tell(&scope_of(changed))
+            move |changed: &Scope| tell(changed)
         };
         let mut cache = None;
         let (backend, tasks): (Arc<dyn Backend>, _) = match &self {
@@ -197,12 +197,7 @@ impl SharedCache {
     /// # Errors
     /// The other brokers could not be told.
     pub async fn invalidate(&self, scope: &Scope) -> Result<(), Unavailable> {
-        let changed = match scope {
-            Scope::User(user) => Changed::User(user),
-            Scope::Tenant(tenant) => Changed::Tenant(tenant),
-            Scope::Everybody => Changed::Everybody,
-        };
-        self.0.invalidate(changed).await
+        self.0.invalidate(scope).await
     }
 }
 
@@ -215,15 +210,7 @@ impl std::fmt::Debug for SharedCache {
 fn watch(
     runtime: &Handle,
     mysql: Arc<Mysql>,
-    tell: impl Fn(Changed<'_>) + Send + Sync + 'static,
+    tell: impl Fn(&Scope) + Send + Sync + 'static,
 ) -> AbortHandle {
     runtime.spawn(async move { mysql.watch(tell).await }).abort_handle()
-}
-
-fn scope_of(changed: Changed<'_>) -> Scope {
-    match changed {
-        Changed::User(user) => Scope::User(user.into()),
-        Changed::Tenant(tenant) => Scope::Tenant(tenant.into()),
-        Changed::Everybody => Scope::Everybody,
-    }
 }

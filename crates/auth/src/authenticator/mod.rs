@@ -29,6 +29,7 @@ use crate::enhanced::Step;
 use crate::hashing::Hashing;
 use crate::principal::{Outcome, Principal};
 use crate::remembered::Remembered;
+use crate::scope::Scope;
 use crate::versions::{Version, Versions};
 
 pub use standing::{Inquiry, Standing};
@@ -85,28 +86,6 @@ struct Shared {
 /// A login that is being decided. It is given up when this is dropped.
 #[derive(Debug)]
 pub struct Pending(AbortHandle);
-
-/// The users that a change concerns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// One user, by its full name. A user with a token has to log in again.
-    User(Box<str>),
-    /// All users of a tenant.
-    Tenant(Box<str>),
-    /// All users.
-    Everybody,
-}
-
-impl Scope {
-    /// Whether a user, given by its full name, is concerned.
-    pub fn includes(&self, user: &str) -> bool {
-        match self {
-            Self::User(name) => **name == *user,
-            Self::Tenant(name) => tenant_of(Some(user)) == Some(&**name),
-            Self::Everybody => true,
-        }
-    }
-}
 
 impl Drop for Pending {
     fn drop(&mut self) {

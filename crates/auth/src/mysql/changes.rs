@@ -12,8 +12,8 @@ use super::pool::{Query, Rows};
 use super::protocol::{Row, Value};
 use super::settings::ChangesSettings;
 use crate::asker::Asker;
-use crate::directory::Changed;
 use crate::remote::rarely::Rarely;
+use crate::scope::Scope;
 
 /// Maximum number of changes that are told one by one. If there are more at once, everybody may have changed.
 const CHANGES_MAX: usize = 1_000;
@@ -47,11 +47,7 @@ struct Times {
 }
 
 /// Searches until the future is dropped.
-pub(super) async fn watch(
-    mysql: &Mysql,
-    settings: &ChangesSettings,
-    on_change: impl Fn(Changed<'_>),
-) {
+pub(super) async fn watch(mysql: &Mysql, settings: &ChangesSettings, on_change: impl Fn(&Scope)) {
     let sql: Arc<str> = settings.query.as_str().into();
     let interval = Duration::from_millis(settings.interval_ms);
     let (mut seen, clock, failures) = (Seen::default(), Arc::from(CLOCK), Rarely::default());
@@ -84,7 +80,7 @@ async fn search(
     clock: &Arc<str>,
     sql: &Arc<str>,
     seen: &mut Seen,
-    on_change: &impl Fn(Changed<'_>),
+    on_change: &impl Fn(&Scope),
 ) -> Result<(), String> {
     let (mut rows, _) = ask(mysql, clock, Vec::new(), 1).await?;
     let times = rows.pop().and_then(Times::read).ok_or("the database tells no time")?;
@@ -118,13 +114,13 @@ impl Times {
 impl Seen {
     /// Returns the beginning of the window. If the clock of the database has gone back, as when another server
     /// has taken over, it is not known which changes were seen.
-    fn window(&mut self, times: &Times, on_change: &impl Fn(Changed<'_>)) -> String {
+    fn window(&mut self, times: &Times, on_change: &impl Fn(&Scope)) -> String {
         if self.now.is_empty() {
             return times.first.clone();
         }
         if times.now < self.now {
             *self = Self { from: times.next.clone(), ..Self::default() };
-            on_change(Changed::Everybody);
+            on_change(&Scope::Everybody);
         }
         self.from.clone()
     }
@@ -136,22 +132,22 @@ impl Seen {
         from: String,
         changes: Vec<(String, String)>,
         are_all: bool,
-        on_change: &impl Fn(Changed<'_>),
+        on_change: &impl Fn(&Scope),
     ) {
         let mut from_next = times.next.clone().max(from);
         if are_all {
             let told = &self.told;
             let new = changes.iter().filter(|(user, at)| told.get(user) != Some(at));
-            new.for_each(|(user, _)| on_change(Changed::User(user)));
+            new.for_each(|(user, _)| on_change(&Scope::User(user.as_str().into())));
         } else {
             // Those that were not returned are in the same window, which is not searched again.
-            on_change(Changed::Everybody);
+            on_change(&Scope::Everybody);
             from_next = from_next.max(times.now.clone());
             self.said = Some(times.now.clone());
         }
         if self.said.as_ref().is_some_and(|said| *said <= times.next) {
             self.said = None;
-            on_change(Changed::Everybody);
+            on_change(&Scope::Everybody);
         }
         self.told = changes.into_iter().filter(|(_, at)| *at >= from_next).collect();
         self.from = from_next;
@@ -179,9 +175,9 @@ mod tests {
     fn search(seen: &mut Seen, now: u32, changes: &[(&str, u32)], are_all: bool) -> Vec<String> {
         let time = |second: u32| format!("{second:04}");
         let told = RefCell::new(Vec::new());
-        let on_change = |changed: Changed<'_>| {
+        let on_change = |changed: &Scope| {
             told.borrow_mut().push(match changed {
-                Changed::User(user) => user.to_owned(),
+                Scope::User(user) => user.to_string(),
                 other => format!("{other:?}"),
             });
         };

@@ -18,8 +18,9 @@ pub use settings::{ChangesSettings, MysqlSettings, Parameter};
 
 use crate::asker::Asker;
 use crate::decoys::Decoys;
-use crate::directory::{Changed, Directory, Found, NoAnswer, Record, Unavailable};
+use crate::directory::{Directory, Found, NoAnswer, Record, Unavailable};
 use crate::remote::breaker::Breaker;
+use crate::scope::Scope;
 use pool::{Health, Pool, Query};
 use protocol::Error;
 
@@ -69,7 +70,7 @@ impl Mysql {
 
     /// Looks for users that have changed, forever, and calls `on_change` for them. Ends at once if the settings
     /// do not ask for it.
-    pub async fn watch(&self, on_change: impl Fn(Changed<'_>)) {
+    pub async fn watch(&self, on_change: impl Fn(&Scope)) {
         if let Some(settings) = &self.settings.changes {
             changes::watch(self, settings, on_change).await;
         }

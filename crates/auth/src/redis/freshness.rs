@@ -7,7 +7,7 @@ use barid_engine::names::tenant_of;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::directory::Changed;
+use crate::scope::Scope;
 
 /// Maximum difference between the clocks of two brokers.
 const SKEW: Duration = Duration::from_secs(2);
@@ -39,13 +39,13 @@ impl Freshness {
     }
 
     /// Notes a change.
-    pub(super) fn note(&self, changed: Changed<'_>, now: WallTime) {
+    pub(super) fn note(&self, changed: &Scope, now: WallTime) {
         let mut changes = self.changes.lock();
         let Changes { everybody, tenants, users } = &mut *changes;
         let (map, name) = match changed {
-            Changed::User(name) => (users, name),
-            Changed::Tenant(name) => (tenants, name),
-            Changed::Everybody => {
+            Scope::User(name) => (users, name),
+            Scope::Tenant(name) => (tenants, name),
+            Scope::Everybody => {
                 *everybody = (*everybody).max(now);
                 return;
             }
@@ -60,7 +60,7 @@ impl Freshness {
                 return;
             }
         }
-        map.insert(name.into(), now);
+        map.insert(name.clone(), now);
     }
 
     /// Whether an entry was certainly created after the last known change of its user.
@@ -87,19 +87,19 @@ mod tests {
     fn entries_from_before_a_change_are_not_trusted() {
         let fresh = Freshness::new(Duration::from_secs(300));
         assert!(fresh.trusts("acme/ada", at(0)));
-        fresh.note(Changed::User("acme/ada"), at(1_000));
+        fresh.note(&Scope::User("acme/ada".into()), at(1_000));
         let trusted = |user, seconds| fresh.trusts(user, at(seconds));
         assert!(
             !trusted("acme/ada", 900) && !trusted("acme/ada", 1_002) && trusted("acme/ada", 1_003)
         );
         assert!(trusted("acme/bob", 900) && trusted("globex/ada", 900));
-        fresh.note(Changed::Tenant("acme"), at(2_000));
+        fresh.note(&Scope::Tenant("acme".into()), at(2_000));
         assert!(
             !trusted("acme/bob", 1_500)
                 && trusted("acme/bob", 2_003)
                 && trusted("acme2/bob", 1_500)
         );
-        fresh.note(Changed::Everybody, at(3_000));
+        fresh.note(&Scope::Everybody, at(3_000));
         assert!(!trusted("globex/ada", 2_500) && trusted("globex/ada", 3_003));
     }
 
@@ -108,12 +108,12 @@ mod tests {
         let fresh = Freshness::new(Duration::from_secs(300));
         let note = |count: usize, seconds| {
             for number in 0..count {
-                fresh.note(Changed::User(&format!("acme/{number}")), at(seconds));
+                fresh.note(&Scope::User(format!("acme/{number}").into()), at(seconds));
             }
         };
         note(CHANGES_MAX, 1_000);
         note(CHANGES_MAX, 1_400);
-        fresh.note(Changed::User("acme/one more"), at(1_401));
+        fresh.note(&Scope::User("acme/one more".into()), at(1_401));
         assert!(fresh.changes.lock().users.len() < CHANGES_MAX);
         assert!(!fresh.trusts("acme/7", at(1_399)) && !fresh.trusts("acme/one more", at(1_399)));
         assert!(fresh.trusts("acme/7", at(1_500)));

@@ -24,9 +24,10 @@ pub use settings::RedisSettings;
 
 use crate::asker::Asker;
 use crate::decoys::Decoys;
-use crate::directory::{Changed, Directory, Found, NoAnswer, Record, Unavailable};
+use crate::directory::{Directory, Found, NoAnswer, Record, Unavailable};
 use crate::remote::printable;
 use crate::remote::rarely::Rarely;
+use crate::scope::Scope;
 use freshness::Freshness;
 use link::{Events, Link};
 use seal::{ENTRY_MAX, Entry, FAST_LEN, Seal, Unusable};
@@ -166,9 +167,9 @@ impl<D: Directory> Cached<D> {
 
     /// Notes that users have changed, as the directory behind has told every broker. The cache of a single user
     /// is removed from Redis; nobody else is told.
-    pub fn forget(&self, changed: Changed<'_>) {
+    pub fn forget(&self, changed: &Scope) {
         self.fresh.note(changed, self.clock.wall());
-        if let Changed::User(user) = changed
+        if let Scope::User(user) = changed
             && user.len() <= NAME_MAX
         {
             self.write(self.change_of(user));
@@ -179,16 +180,16 @@ impl<D: Directory> Cached<D> {
     ///
     /// # Errors
     /// Redis was not told: other brokers may use what they have until it ends.
-    pub async fn invalidate(&self, changed: Changed<'_>) -> Result<(), Unavailable> {
+    pub async fn invalidate(&self, changed: &Scope) -> Result<(), Unavailable> {
         self.fresh.note(changed, self.clock.wall());
         let mut commands = redis::pipe();
-        if let Changed::User(user) = changed {
+        if let Scope::User(user) = changed {
             add(&mut commands, &self.change_of(user));
         }
         let message = match changed {
-            Changed::User(user) => user.to_owned(),
-            Changed::Tenant(tenant) => format!("{tenant}/*"),
-            Changed::Everybody => "*".to_owned(),
+            Scope::User(user) => user.to_string(),
+            Scope::Tenant(tenant) => format!("{tenant}/*"),
+            Scope::Everybody => "*".to_owned(),
         };
         commands.cmd("PUBLISH").arg(&*self.channel).arg(message);
         let name = self.inner.name();
@@ -330,7 +331,7 @@ fn add(commands: &mut Pipeline, write: &Write) {
 impl<D: Directory + 'static> Cached<D> {
     /// Keeps the connection to Redis, and calls `on_change` for users that may have changed, as others say over
     /// the channel. Never ends.
-    pub async fn run(self: Arc<Self>, on_change: impl Fn(Changed<'_>) + Send + Sync + 'static) {
+    pub async fn run(self: Arc<Self>, on_change: impl Fn(&Scope) + Send + Sync + 'static) {
         let events = Arc::new(Running { cached: Arc::clone(&self), on_change });
         self.link.run(&events).await;
     }
@@ -342,23 +343,23 @@ struct Running<D, F> {
     on_change: F,
 }
 
-impl<D: Directory + 'static, F: Fn(Changed<'_>) + Send + Sync + 'static> Running<D, F> {
-    fn changed(&self, changed: Changed<'_>) {
+impl<D: Directory + 'static, F: Fn(&Scope) + Send + Sync + 'static> Running<D, F> {
+    fn changed(&self, changed: &Scope) {
         self.cached.fresh.note(changed, self.cached.clock.wall());
         (self.on_change)(changed);
     }
 }
 
-impl<D: Directory + 'static, F: Fn(Changed<'_>) + Send + Sync + 'static> Events for Running<D, F> {
+impl<D: Directory + 'static, F: Fn(&Scope) + Send + Sync + 'static> Events for Running<D, F> {
     fn message(&self, message: &[u8]) {
         let Ok(name) = str::from_utf8(message) else { return };
         if name == "*" {
-            self.changed(Changed::Everybody);
+            self.changed(&Scope::Everybody);
         } else if let Some(tenant) = name.strip_suffix("/*").filter(|tenant| !tenant.contains('/'))
         {
-            self.changed(Changed::Tenant(tenant));
+            self.changed(&Scope::Tenant(tenant.into()));
         } else if name.len() <= NAME_MAX {
-            self.changed(Changed::User(name));
+            self.changed(&Scope::User(name.into()));
         }
     }
 
@@ -366,8 +367,8 @@ impl<D: Directory + 'static, F: Fn(Changed<'_>) + Send + Sync + 'static> Events 
     /// while Redis did not run, and Redis may have started with old contents.
     fn again(&self, lost: Instant) {
         let cached = &self.cached;
-        cached.fresh.note(Changed::Everybody, cached.clock.wall().before(lost.elapsed()));
-        (self.on_change)(Changed::Everybody);
+        cached.fresh.note(&Scope::Everybody, cached.clock.wall().before(lost.elapsed()));
+        (self.on_change)(&Scope::Everybody);
     }
 
     async fn work(&self) {

@@ -212,7 +212,7 @@ impl Broker {
         let cached = Arc::new(Cached::new(behind, settings, &[7; 32], clock).unwrap());
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
-        let on_change = move |changed: Changed<'_>| telling.lock().push(format!("{changed:?}"));
+        let on_change = move |changed: &Scope| telling.lock().push(format!("{changed:?}"));
         let running = tokio::spawn(Arc::clone(&cached).run(on_change));
         let broker = Self { cached, told, running, _secret: secret };
         until(|| broker.cached.counts().is_up).await;
@@ -323,7 +323,7 @@ async fn a_change_is_told_and_nothing_older_is_used() {
     for broker in [&one, &other] {
         *broker.cached.inner.hash.lock() = "$2".into();
     }
-    one.cached.invalidate(Changed::User("acme/ada")).await.unwrap();
+    one.cached.invalidate(&Scope::User("acme/ada".into())).await.unwrap();
     until(|| other.told.lock().len() == 1).await;
     assert_eq!(other.told(), [r#"User("acme/ada")"#]);
     assert!(server.values.lock()[KEY].is_empty());
@@ -333,9 +333,9 @@ async fn a_change_is_told_and_nothing_older_is_used() {
     assert_eq!(other.find("acme/ada").await.unwrap().password, "$2");
     assert_eq!(one.find("acme/ada").await.unwrap().password, "$2");
     for (changed, told) in
-        [(Changed::Tenant("acme"), r#"Tenant("acme")"#), (Changed::Everybody, "Everybody")]
+        [(Scope::Tenant("acme".into()), r#"Tenant("acme")"#), (Scope::Everybody, "Everybody")]
     {
-        one.cached.invalidate(changed).await.unwrap();
+        one.cached.invalidate(&changed).await.unwrap();
         until(|| !other.told.lock().is_empty()).await;
         assert_eq!(other.told(), [told]);
     }
@@ -348,7 +348,7 @@ async fn a_look_up_that_began_before_a_change_caches_nothing() {
     *broker.cached.inner.takes.lock() = Duration::from_millis(200);
     let (found, ()) = tokio::join!(broker.find("acme/ada"), async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        broker.cached.forget(Changed::User("acme/ada"));
+        broker.cached.forget(&Scope::User("acme/ada".into()));
     });
     assert_eq!(found.unwrap().password, "$1");
     broker.find("acme/bob").await;
