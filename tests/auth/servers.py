@@ -109,6 +109,7 @@ class MariaDb(Server):
         environment = os.environ | {"PATH": PATH}
         done = subprocess.run(install, capture_output=True, text=True, timeout=120, env=environment)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        self.temporary.mkdir()
         (self.directory / "init.sql").write_text(
             "CREATE DATABASE IF NOT EXISTS barid;\n"
             f"CREATE OR REPLACE USER barid@'127.0.0.1' IDENTIFIED BY '{self.PASSWORD}';\n"
@@ -118,9 +119,14 @@ class MariaDb(Server):
     def data(self) -> Path:
         return self.directory / "data"
 
+    @property
+    def temporary(self) -> Path:
+        """A server that starts removes temporary tables, also those of others in the same directory."""
+        return self.directory / "tmp"
+
     def command(self) -> list:
         command = ["mariadbd", "--no-defaults", f"--user={getpass.getuser()}", f"--datadir={self.data}", f"--port={self.port}",
-                "--bind-address=127.0.0.1", f"--socket={self.directory}/s", f"--pid-file={self.directory}/pid",
+                "--bind-address=127.0.0.1", f"--socket={self.directory}/s", f"--tmpdir={self.temporary}", f"--pid-file={self.directory}/pid",
                 f"--init-file={self.directory}/init.sql", "--skip-name-resolve", "--skip-log-bin", "--innodb-buffer-pool-size=32M",
                 "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2", "--character-set-server=latin1"]
         if self.certificates:
