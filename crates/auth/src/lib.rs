@@ -38,6 +38,7 @@ pub mod store;
 pub mod stored;
 #[cfg(test)]
 mod testing;
+pub mod token;
 mod turns;
 mod versions;
 

@@ -34,6 +34,7 @@ mod stored;
 mod subscribe;
 mod tenant;
 mod timestamp;
+mod token;
 mod topic;
 mod user;
 mod why;
@@ -92,6 +93,8 @@ enum Command {
     Tenant(tenant::Args),
     /// Ban users, clients and addresses while the broker runs
     Ban(ban::Args),
+    /// Create and revoke tokens of the admin API
+    Token(token::Args),
     /// Create, change and inspect the queues of a running broker
     Queue(queue::Args),
     /// Create and change the topics of a running broker, their subscriptions and rules
@@ -135,6 +138,7 @@ fn main() -> ExitCode {
         Command::User(args) => user::run(&args),
         Command::Tenant(args) => tenant::run(&args),
         Command::Ban(args) => ban::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Queue(args) => queue::run(&args),
         Command::Topic(args) => topic::run(&args),
         Command::Binding(args) => binding::run(&args),

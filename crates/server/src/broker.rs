@@ -284,6 +284,7 @@ impl Broker {
         note(declares && declared.is_ok(), "queues and topics");
         note(old.bindings != new.bindings, "bindings");
         configure_bindings(&self.shared, &self.lanes, new);
+        note(old.admin.tokens != new.admin.tokens, "admin.tokens");
         note(old.sys != new.sys, "sys");
         note(old.log != new.log, "log");
         applied.limits = new.limits.clone();
@@ -310,6 +311,7 @@ impl Broker {
                 );
             }
         }
+        applied.admin.tokens = new.admin.tokens;
         applied.sys = new.sys.clone();
         applied.log = new.log.clone();
         // Always read again, because the files may have changed under the same names.
@@ -335,7 +337,7 @@ impl Broker {
             }
         };
         needs(old.listeners != new.listeners, "listeners");
-        needs(old.admin != new.admin, "admin");
+        needs(old.admin.address != new.admin.address, "admin.address");
         needs(old.data_dir != new.data_dir, "data_dir");
         needs(old.storage != new.storage, "storage");
         needs(old.workers != new.workers, "workers");

@@ -232,11 +232,13 @@ pub struct Tls {
 pub struct Admin {
     /// Address to listen on.
     pub address: SocketAddr,
+    /// Whether requests need a token as soon as there is one.
+    pub tokens: bool,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 8081)) }
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 8081)), tokens: true }
     }
 }
 

@@ -9,6 +9,7 @@ pub use table::{Column, Table, bytes, printable};
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::Read;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use clap::builder::NonEmptyStringValueParser;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{Response, StatusCode};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Time-outs for connecting and for the beginning of an answer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -41,6 +42,23 @@ pub struct AdminArgs {
         value_parser = NonEmptyStringValueParser::new()
     )]
     admin: String,
+    /// File with a token of `barid token create`, which the broker asks for as soon as it has one
+    #[arg(long, value_name = "FILE", env = "BARID_TOOLS_TOKEN_FILE", value_parser = read_token)]
+    token_file: Option<Token>,
+}
+
+/// A token, read from its file.
+#[derive(Clone)]
+struct Token(String);
+
+/// Reads the first line of a file.
+fn read_token(file: &str) -> Result<Token, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    if line.is_empty() || !line.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("{file}: the first line is no token of `barid token create`"));
+    }
+    Ok(Token(line.into()))
 }
 
 /// The tenant of a request, and the output format.
@@ -67,7 +85,8 @@ impl AdminArgs {
             .proxy(None)
             .build()
             .new_agent();
-        Admin { agent, address: self.admin.clone() }
+        let authorization = self.token_file.as_ref().map(|Token(token)| format!("Bearer {token}"));
+        Admin { agent, address: self.admin.clone(), authorization }
     }
 }
 
@@ -82,6 +101,7 @@ impl TenantArgs {
 pub struct Admin {
     agent: Agent,
     address: String,
+    authorization: Option<String>,
 }
 
 /// Error: the broker does not have the requested resource.
@@ -110,7 +130,7 @@ impl std::error::Error for Present {}
 impl Admin {
     /// Gets a JSON answer. A resource that the broker does not have is the error [`Missing`].
     pub fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.call(path, self.agent.get(self.url(path)).call())?;
+        let answer = self.call(path, self.with_token(self.agent.get(self.url(path))).call())?;
         self.json(path, answer)
     }
 
@@ -129,39 +149,40 @@ impl Admin {
 
     /// Deletes a resource.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
-        self.call(path, self.agent.delete(self.url(path)).call()).map(drop)
+        self.call(path, self.with_token(self.agent.delete(self.url(path))).call()).map(drop)
     }
 
     /// Deletes a resource, and returns the broker's answer.
     pub fn clear(&self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.call(path, self.agent.delete(self.url(path)).call())?;
+        let request = self.with_token(self.agent.delete(self.url(path)));
+        let answer = self.call(path, request.call())?;
         self.json(path, answer)
     }
 
     /// Creates a resource. An existing one is the error [`Present`].
     pub fn create(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.agent.put(self.url(path)).header("If-None-Match", "*");
+        let request = self.with_token(self.agent.put(self.url(path))).header("If-None-Match", "*");
         let answer = self.call(path, request.content_type(JSON).send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Creates a resource, or replaces an existing one.
     pub fn put(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.agent.put(self.url(path)).content_type(JSON);
+        let request = self.with_token(self.agent.put(self.url(path))).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Creates a resource whose name the broker chooses.
     pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.agent.post(self.url(path)).content_type(JSON);
+        let request = self.with_token(self.agent.post(self.url(path))).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Changes a part of a resource.
     pub fn change(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.agent.patch(self.url(path)).content_type(JSON);
+        let request = self.with_token(self.agent.patch(self.url(path))).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
@@ -169,8 +190,15 @@ impl Admin {
     /// Gets an answer of any length as a stream. If the answer breaks off, the reader returns an
     /// error.
     pub fn stream(&self, path: &str) -> anyhow::Result<impl Read + use<>> {
-        let answer = self.call(path, self.agent.get(self.url(path)).call())?;
+        let answer = self.call(path, self.with_token(self.agent.get(self.url(path))).call())?;
         Ok(answer.into_body().into_reader())
+    }
+
+    fn with_token<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(authorization) => request.header("Authorization", authorization),
+            None => request,
+        }
     }
 
     fn url(&self, path: &str) -> String {
@@ -245,6 +273,7 @@ fn lister(path: &str) -> Option<&'static str> {
         ("/shards/", "barid shard list"),
         ("/v1/users/", "barid user list"),
         ("/v1/bans/", "barid ban list"),
+        ("/v1/tokens/", "barid token list"),
     ]
     .into_iter()
     .find(|(part, _)| path.contains(part))

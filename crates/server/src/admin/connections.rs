@@ -2,6 +2,7 @@
 //! descriptors that the broker's clients need.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use hyper::Request;
@@ -13,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::Service;
 use super::progress::Progress;
-use super::{Requester, Service};
 use crate::descriptors::Descriptors;
 use crate::rate_limit::Seldom;
 
@@ -76,12 +77,7 @@ pub async fn serve(
             all.swap_remove(first.expect("there are some")).task.abort();
         }
         let progress = Progress::new();
-        let task = tokio::spawn(speak(
-            stream,
-            Requester(Some(address)),
-            service.clone(),
-            progress.clone(),
-        ));
+        let task = tokio::spawn(speak(stream, Some(address), service.clone(), progress.clone()));
         all.push(Open { progress, task });
         // The new connection is served before the next one can displace it.
         tokio::task::yield_now().await;
@@ -91,13 +87,15 @@ pub async fn serve(
 /// Serves one connection, over any stream.
 async fn speak(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    requester: Requester,
+    requester: Option<SocketAddr>,
     service: Service,
     progress: Progress,
 ) {
     let answering = progress.clone();
     let answer = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(requester);
+        if let Some(address) = requester {
+            request.extensions_mut().insert(address);
+        }
         let (service, progress) = (service.clone(), answering.clone());
         async move { Ok::<_, Infallible>(service.answer(request, progress).await) }
     });
@@ -117,7 +115,7 @@ async fn speak(
 /// Answers a client that sends `sent` and closes its side. Returns the answers.
 pub async fn converse(sent: &[u8], service: Service) -> Vec<u8> {
     let (mut client, server) = tokio::io::duplex(HEAD_MAX);
-    let serving = tokio::spawn(speak(server, Requester(None), service, Progress::new()));
+    let serving = tokio::spawn(speak(server, None, service, Progress::new()));
     let (mut reading, mut writing) = tokio::io::split(&mut client);
     let send = async {
         // The server may have closed the connection already.

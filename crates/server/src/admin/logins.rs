@@ -4,13 +4,14 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::{Extension, Json};
 use barid_auth::Scope;
-use barid_engine::names::{check_tenant_name, check_user_name, full_name};
+use barid_engine::names::{check_tenant_name, check_user_name, full_name, tenant_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
 
+use super::access::Requester;
 use super::answer::{Answer, Refusal};
-use super::{Requester, Served, body};
+use super::{Served, body};
 
 /// The users that have changed: exactly one member.
 #[derive(Debug, Deserialize, Serialize)]
@@ -51,6 +52,11 @@ pub async fn changed(
             return Err(Refusal::bad_request("`all` has the value true"));
         }
     };
+    match &scope {
+        Scope::User(user) => by.may_change(tenant_of(Some(user)))?,
+        Scope::Tenant(tenant) => by.may_change(Some(tenant))?,
+        Scope::Everybody => by.may_change(None)?,
+    }
     info!(%by, users = ?scope, "an operator says that users have changed");
     served.shared.logins.changed_elsewhere(scope).await.map_err(|error| {
         Refusal::unavailable(format!("other brokers could not be told: {}", error.0))

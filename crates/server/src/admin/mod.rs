@@ -2,6 +2,7 @@
 //!
 //! `docs/operating/admin-api.md` is the contract.
 
+mod access;
 mod amqp_connections;
 mod answer;
 mod backup;
@@ -39,6 +40,7 @@ use axum::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, Request, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use barid_engine::lanes::Lanes;
@@ -176,19 +178,6 @@ struct Served {
     backups: Arc<Semaphore>,
 }
 
-/// The address from which a request comes, for the log.
-#[derive(Clone, Copy, Debug)]
-struct Requester(Option<SocketAddr>);
-
-impl std::fmt::Display for Requester {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Some(address) => address.fmt(f),
-            None => f.write_str("unknown"),
-        }
-    }
-}
-
 /// The service that answers requests, independent of the connection.
 #[derive(Clone)]
 struct Service {
@@ -198,6 +187,7 @@ struct Service {
 
 impl Service {
     fn new(shared: Arc<Shared>, lanes: Lanes) -> Self {
+        let served = Served { shared, lanes, backups: Arc::new(Semaphore::new(1)) };
         let routes = Router::new()
             .route("/", get(index))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -221,9 +211,10 @@ impl Service {
             .route("/v1/shards", get(shards::list))
             .route("/v1/shards/{shard}", get(shards::show).patch(shards::patch))
             .route("/v1/backup", get(backup::stream))
+            .route_layer(from_fn_with_state(served.clone(), access::check))
             .fallback(answer::no_such_path)
             .method_not_allowed_fallback(answer::no_such_method)
-            .with_state(Served { shared, lanes, backups: Arc::new(Semaphore::new(1)) });
+            .with_state(served);
         Self {
             routes: TowerToHyperService::new(routes),
             answering: Arc::new(Semaphore::new(ANSWERED_TOGETHER)),
@@ -320,6 +311,8 @@ async fn index() -> String {
         ("/v1/logins/changed", "POST says that users have changed at a back end"),
         ("/v1/bans", "bans; POST makes one"),
         ("/v1/bans/{ban}", "one ban; DELETE ends it"),
+        ("/v1/tokens", "tokens of this API; POST makes one"),
+        ("/v1/tokens/{token}", "DELETE revokes one"),
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),

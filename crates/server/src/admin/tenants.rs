@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::{Extension, Json};
 use barid_engine::managed::ManagedKind;
 use barid_engine::tenant::Tenant;
 use serde::{Deserialize, Serialize};
 
 use super::Served;
+use super::access::Requester;
 use super::answer::{Answer, Refusal};
 use super::page::cut;
 use super::quotas;
@@ -44,6 +45,7 @@ pub struct All {
 /// Lists the tenants that exist, and those that only have settings.
 pub async fn list(
     State(served): State<Served>,
+    Extension(by): Extension<Requester>,
     question: Result<Query<Question>, QueryRejection>,
 ) -> Answer<All> {
     let Query(Question { limit, after }) = question?;
@@ -56,7 +58,11 @@ pub async fn list(
     for tenant in engine.tenants.all() {
         all.insert(tenant.name.clone(), Some(tenant));
     }
-    let behind = all.into_iter().filter(|(name, _)| after.as_deref().is_none_or(|it| &**name > it));
+    let mut behind: Vec<_> = all.into_iter().collect();
+    behind.retain(|(name, _)| {
+        by.tenant().is_none_or(|own| own == &**name)
+            && after.as_deref().is_none_or(|it| &**name > it)
+    });
     let (tenants, next) = cut(behind, limit.unwrap_or(usize::MAX - 1), |(name, _)| (*name).clone());
     let summary = |(name, tenant): (Box<str>, Option<Arc<Tenant>>)| match tenant {
         Some(tenant) => {

@@ -31,7 +31,7 @@ impl Running {
         let broker = Broker::start(Settings {
             data_dir: directory.clone(),
             listeners: Listeners { mqtt, ..Listeners::none() },
-            admin: Admin { address: free },
+            admin: Admin { address: free, ..Admin::default() },
             ..settings
         })
         .expect("the broker starts");

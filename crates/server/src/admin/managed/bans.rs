@@ -17,12 +17,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
 
+use crate::admin::Served;
+use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
 use crate::admin::changing::change;
 use crate::admin::page::{LIMIT_MAX, check_limit};
 use crate::admin::rfc3339::Rfc3339;
-use crate::admin::{Requester, Served};
 
 /// Number of random bytes in an id: 8 characters that an operator can type.
 const ID_BYTES: usize = 5;
@@ -80,10 +81,12 @@ pub struct Described {
 /// Lists bans that have not ended, by id.
 pub async fn list(
     State(served): State<Served>,
+    Extension(by): Extension<Requester>,
     question: Result<Query<Question>, QueryRejection>,
 ) -> Answer<Page> {
     let Query(Question { tenant, after, limit }) = question?;
     check_limit(limit, LIMIT_MAX)?;
+    let tenant = by.confine(tenant)?;
     let prefix = tenant.map(|tenant| {
         check_tenant_name(&tenant).map(|()| format!("{tenant}/")).map_err(|error| {
             Refusal::bad_request(format!("{tenant:?} is not a valid tenant name: {error}"))
@@ -102,9 +105,11 @@ pub async fn list(
 
 pub async fn show(
     State(served): State<Served>,
+    Extension(by): Extension<Requester>,
     path: Result<Path<String>, PathRejection>,
 ) -> Answer<Described> {
     let Path(id) = path?;
+    by.may_change(tenant_in(&id)).map_err(|_| missing(&id))?;
     let text = served.shared.engine.managed.get(ManagedKind::Ban, &id);
     let ban = text.and_then(|text| Ban::from_text(&text).ok());
     let ban = ban.filter(|ban| !ban.is_over(served.shared.bans.now()));
@@ -120,6 +125,7 @@ pub async fn post(
     let wanted: Wanted = serde_json::from_value(members.into())
         .map_err(|error| Refusal::bad_request(error.to_string()))?;
     let ban = wanted.from(served.shared.bans.now())?;
+    by.may_change(ban.tenant())?;
     let engine = &served.shared.engine;
     let id = new_id(&engine.managed, engine.random, ban.tenant());
     change(&served, |commits| {
@@ -140,6 +146,7 @@ pub async fn delete(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, Refusal> {
     let Path(id) = path?;
+    by.may_change(tenant_in(&id)).map_err(|_| missing(&id))?;
     change(&served, |commits| {
         match served.shared.engine.managed.remove(ManagedKind::Ban, &id, commits)? {
             Done::Nothing => Err(missing(&id)),
@@ -151,6 +158,11 @@ pub async fn delete(
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Returns the only tenant that a ban is about, which is in its id.
+fn tenant_in(id: &str) -> Option<&str> {
+    id.split_once('/').map(|(tenant, _)| tenant)
 }
 
 fn missing(id: &str) -> Refusal {

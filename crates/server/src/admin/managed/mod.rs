@@ -1,13 +1,14 @@
-//! Users, settings of tenants and bans, which operators change while the broker runs.
+//! Users, settings of tenants, bans and tokens, which operators change while the broker runs.
 //!
 //! A change is in force at once, and is answered when it is durable. Every change is logged.
 
 mod bans;
 mod settings;
+mod tokens;
 mod users;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{delete, get};
 use barid_engine::managed::ManagedError;
 use serde_json::{Map, Value};
 
@@ -24,6 +25,8 @@ pub fn routes() -> Router<Served> {
         .route("/v1/users/{tenant}/{*client}", user)
         .route("/v1/bans", get(bans::list).post(bans::post))
         .route("/v1/bans/{*ban}", get(bans::show).delete(bans::delete))
+        .route("/v1/tokens", get(tokens::list).post(tokens::post))
+        .route("/v1/tokens/{token}", delete(tokens::delete))
         .route("/v1/tenants/{tenant}", settings)
 }
 

@@ -15,10 +15,11 @@ use serde_json::{Map, Value};
 use tracing::info;
 
 use super::{forget, merge};
+use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::changing::{change, made, only_new};
 use crate::admin::tenants::{Summary, named};
-use crate::admin::{Requester, Served, body};
+use crate::admin::{Served, body};
 
 #[derive(Debug, Serialize)]
 pub struct Described {

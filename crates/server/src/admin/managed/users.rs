@@ -16,12 +16,13 @@ use serde_json::{Map, Value};
 use tracing::info;
 
 use super::{forget, merge};
+use crate::admin::Served;
+use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
 use crate::admin::changing::{change, made, only_new};
 use crate::admin::page::{LIMIT_MAX, check_limit};
 use crate::admin::rfc3339::Rfc3339;
-use crate::admin::{Requester, Served};
 use barid_auth::password::{self, Cost};
 
 #[derive(Debug, Deserialize)]
@@ -66,10 +67,12 @@ type UserPath = Result<Path<(String, String)>, PathRejection>;
 
 pub async fn list(
     State(served): State<Served>,
+    Extension(by): Extension<Requester>,
     question: Result<Query<Question>, QueryRejection>,
 ) -> Answer<Page> {
     let Query(Question { tenant, after, limit }) = question?;
     check_limit(limit, LIMIT_MAX)?;
+    let tenant = by.confine(tenant)?;
     let prefix = tenant.map(|tenant| {
         check_tenant_name(&tenant).map(|()| format!("{tenant}/")).map_err(|error| {
             Refusal::bad_request(format!("{tenant:?} is not a valid tenant name: {error}"))
@@ -119,7 +122,7 @@ pub async fn put(
                 user.created_at = before.map_or(now, |before| before.created_at);
                 Ok(Some(user.to_text()))
             })?;
-        log(by, &name, &user, if done == Done::Created { "created" } else { "replaced" });
+        log(&by, &name, &user, if done == Done::Created { "created" } else { "replaced" });
         Ok((done, user))
     })
     .await?;
@@ -151,7 +154,7 @@ pub async fn patch(
             Ok::<_, Refusal>(Some(text))
         })?;
         let user = changed.expect("a change without an error has set it");
-        log(by, &name, &user, "changed");
+        log(&by, &name, &user, "changed");
         Ok(user)
     })
     .await?;
@@ -177,7 +180,7 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn log(by: Requester, name: &str, user: &StoredUser, done: &str) {
+fn log(by: &Requester, name: &str, user: &StoredUser, done: &str) {
     info!(%by, user = name, disabled = user.disabled, "{done} a user");
 }
 
