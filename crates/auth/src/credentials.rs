@@ -26,8 +26,8 @@ pub struct Credentials {
     pub certificate: Option<Box<CertificateNames>>,
     /// The protocol that the client speaks.
     pub protocol: Protocol,
-    /// Whether a client of the tenant has logged in before. Set by the authenticator.
-    pub is_known_tenant: bool,
+    /// Whether a client of the tenant has logged in from this address before. Set by the authenticator.
+    pub is_known: bool,
 }
 
 /// The names in a verified client certificate.
@@ -67,10 +67,11 @@ impl Credentials {
         tenant_of(self.user.as_deref())
     }
 
-    /// Returns the client as it takes turns with others. All tenants that nobody has logged in to share the turns
-    /// of one, so that made-up names give nobody more turns.
+    /// Returns the client as it takes turns with others. A client has the turns of its tenant only at an address from
+    /// which somebody has logged in to the tenant. All others share the turns of one, so that naming many tenants gives
+    /// nobody more turns.
     pub(crate) fn asker(&self) -> Asker<'_> {
-        let tenant = self.tenant().filter(|_| self.is_known_tenant).unwrap_or_default();
+        let tenant = self.tenant().filter(|_| self.is_known).unwrap_or_default();
         Asker { tenant, address: self.address }
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn credentials(user: Option<&str>, password: impl AsRef<[u8]>) -> Cre
         address: Ipv4Addr::new(192, 0, 2, 7).into(),
         certificate: None,
         protocol: Protocol::Mqtt,
-        is_known_tenant: true,
+        is_known: true,
     }
 }
 

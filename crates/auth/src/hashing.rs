@@ -1,4 +1,5 @@
-//! The verification of password hashes, which takes milliseconds by design.
+//! The threads for work that takes long: the verification of password hashes, which takes milliseconds by design, and of
+//! signatures.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::password;
 /// otherwise it would wait for longer than its connection may take to open.
 const WAITING_PER_THREAD: usize = 256;
 
-/// Verifies passwords on a bounded number of threads.
+/// Verifies passwords and signatures on a bounded number of threads.
 #[derive(Clone, Debug)]
 pub struct Hashing {
     gate: Arc<Gate>,
@@ -29,12 +30,21 @@ impl Hashing {
 
     /// Verifies a password for a client, on a thread for blocking work. `None`: too many logins wait.
     pub async fn verify(&self, client: Asker<'_>, hash: String, password: &[u8]) -> Option<bool> {
-        let permit = self.gate.enter(client).await?;
         let password = password.to_vec();
-        let verifying = tokio::task::spawn_blocking(move || {
+        self.run(client, move || password::verify(&hash, &password)).await
+    }
+
+    /// Does `work` for a client on a thread for blocking work. `None`: too many logins wait, or the broker stops.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        client: Asker<'_>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let permit = self.gate.enter(client).await?;
+        let working = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            password::verify(&hash, &password)
+            work()
         });
-        Some(verifying.await.unwrap_or(false))
+        working.await.ok()
     }
 }

@@ -9,6 +9,11 @@ use ring::hmac;
 
 use crate::credentials::{Credentials, Revocable};
 use crate::principal::Principal;
+use crate::versions::{Version, Versions};
+
+/// Maximum length of a password that is remembered, in bytes. A longer one would take time that tells whether its user is
+/// remembered.
+const LENGTH_MAX: usize = 1_024;
 
 /// Logins that were accepted a short while ago, found by their user. A login with the same password and certificate
 /// is accepted again without asking a back end, at the cost of a hash of microseconds.
@@ -28,6 +33,8 @@ struct Login {
     shown: hmac::Tag,
     principal: Arc<Principal>,
     since: MonoTime,
+    /// The place in the order of changes at which the login began.
+    version: Version,
 }
 
 /// How old a remembered login may be.
@@ -42,21 +49,18 @@ pub(crate) enum Age {
 impl Remembered {
     /// Remembers up to `most` logins, each for `fresh`, and for `grace` longer while back ends cannot tell.
     pub(crate) fn new(key: &[u8; 32], most: u64, fresh: Duration, grace: Duration) -> Self {
-        let logins = Cache::builder()
-            .max_capacity(most)
-            .time_to_live(fresh + grace)
-            .support_invalidation_closures()
-            .build();
+        let logins = Cache::builder().max_capacity(most).time_to_live(fresh + grace).build();
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), logins, fresh, grace }
     }
 
-    /// Returns the principal of a login that was accepted before with the same password.
+    /// Returns the principal of a login that was accepted before with the same password, and whose user has not changed
+    /// since.
     pub(crate) fn find(
         &self,
         credentials: &Credentials,
         age: Age,
-        now: MonoTime,
-        wall: WallTime,
+        (now, wall): (MonoTime, WallTime),
+        versions: &Versions,
     ) -> Option<Arc<Principal>> {
         let user = credentials.user.as_deref()?;
         let login = self.logins.get(user)?;
@@ -65,21 +69,34 @@ impl Remembered {
             Age::InGrace => self.fresh + self.grace,
         };
         let has_expired = login.principal.expires.is_some_and(|expires| expires <= wall);
-        if has_expired || now >= login.since.after(most) {
+        let has_changed = versions.changed_since(login.version, &login.principal.user).is_some();
+        if has_expired || has_changed || now >= login.since.after(most) {
             return None;
         }
         self.is_by(&login, user, credentials).then(|| Arc::clone(&login.principal))
     }
 
     fn is_by(&self, login: &Login, user: &str, credentials: &Credentials) -> bool {
+        if credentials.password().len() > LENGTH_MAX {
+            return false;
+        }
         hmac::verify(&self.key, &message(user, credentials), login.shown.as_ref()).is_ok()
     }
 
     /// Remembers an accepted login.
-    pub(crate) fn put(&self, credentials: &Credentials, principal: &Arc<Principal>, now: MonoTime) {
+    pub(crate) fn put(
+        &self,
+        credentials: &Credentials,
+        principal: &Arc<Principal>,
+        now: MonoTime,
+        version: Version,
+    ) {
         let Some(user) = credentials.user.as_deref() else { return };
+        if credentials.password().len() > LENGTH_MAX {
+            return;
+        }
         let shown = hmac::sign(&self.key, &message(user, credentials));
-        let login = Login { shown, principal: Arc::clone(principal), since: now };
+        let login = Login { shown, principal: Arc::clone(principal), since: now, version };
         self.logins.insert(user.into(), Arc::new(login));
     }
 
@@ -95,13 +112,6 @@ impl Remembered {
     /// Forgets the login of a user.
     pub(crate) fn forget(&self, user: &str) {
         self.logins.invalidate(user);
-    }
-
-    /// Forgets the logins of all users of a tenant.
-    pub(crate) fn forget_tenant(&self, tenant: &str) {
-        let prefix = format!("{tenant}/");
-        let forgotten = self.logins.invalidate_entries_if(move |user, _| user.starts_with(&prefix));
-        debug_assert!(forgotten.is_ok(), "the cache was built for it");
     }
 
     /// Forgets all logins.

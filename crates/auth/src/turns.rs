@@ -138,7 +138,7 @@ impl<T> Lane<T> {
 
 /// Returns the /64 network of an IPv6 address, since a client with one of its addresses has all of them.
 /// Returns an IPv4 address unchanged.
-fn network_of(address: IpAddr) -> IpAddr {
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) >> 64 << 64;

@@ -1,93 +1,97 @@
-//! Numbers that tell whether a user has changed since its login began.
+//! Whether a user has changed since its login began.
 
-use std::array;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::hash_map::RandomState;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_engine::names::tenant_of;
+use hashbrown::HashMap;
+use parking_lot::RwLock;
 
-/// Number of counters of each kind. Two users may share one, so it only bounds how often a user is looked up again
-/// without need.
-const COUNTERS: usize = 256;
+/// Maximum number of users, and of tenants, whose last changes are known. Beyond it they are forgotten, and all count as
+/// changed at that moment.
+const KNOWN_MAX: usize = 65_536;
 
-type Counters<T> = [T; COUNTERS];
-
-/// Counters of the changes of users and tenants.
-#[derive(Debug)]
+/// Changes of users and tenants, in order.
+#[derive(Debug, Default)]
 pub(crate) struct Versions {
-    users: Counters<AtomicU64>,
-    tenants: Counters<AtomicU64>,
-    hasher: RandomState,
+    /// Number of changes so far.
+    latest: AtomicU64,
+    /// The last change of everybody.
+    everybody: AtomicU64,
+    users: LastChanges,
+    tenants: LastChanges,
 }
 
-/// The version of a user: how often it has changed, and how often its tenant has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    user: u64,
-    tenant: u64,
-}
+/// A place in the order of changes: that of the last one when a login began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(u64);
 
-/// The versions of all users at one moment: who a client is may not be known before its back end has answered.
-#[derive(Debug)]
-pub(crate) struct Moment {
-    users: Counters<u64>,
-    tenants: Counters<u64>,
+/// The last change of each of several names.
+#[derive(Debug, Default)]
+struct LastChanges(RwLock<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_name: HashMap<Box<str>, u64, RandomState>,
+    /// The last change of names that are not known.
+    others: u64,
 }
 
 impl Versions {
-    pub(crate) fn new() -> Self {
-        let counters = || array::from_fn(|_| AtomicU64::new(0));
-        Self { users: counters(), tenants: counters(), hasher: RandomState::new() }
+    /// Returns the present place. To be called before a source of users is read.
+    pub(crate) fn now(&self) -> Version {
+        Version(self.latest.load(Ordering::SeqCst))
     }
 
-    /// Returns the version of a user, given by its full name.
-    pub(crate) fn of(&self, user: &str) -> Version {
-        let tenant = self.of_tenant(tenant_of(Some(user)).unwrap_or_default());
-        Version { user: self.users[self.place(user)].load(Ordering::SeqCst), tenant }
-    }
-
-    /// Returns how often a tenant has changed.
-    pub(crate) fn of_tenant(&self, tenant: &str) -> u64 {
-        self.tenants[self.place(tenant)].load(Ordering::SeqCst)
-    }
-
-    /// Returns the versions of all users.
-    pub(crate) fn now(&self) -> Box<Moment> {
-        let read = |counters: &Counters<AtomicU64>| {
-            array::from_fn(|place| counters[place].load(Ordering::SeqCst))
-        };
-        Box::new(Moment { users: read(&self.users), tenants: read(&self.tenants) })
-    }
-
-    /// Returns the version that a user had at a moment.
-    pub(crate) fn at(&self, moment: &Moment, user: &str) -> Version {
-        let tenant = self.place(tenant_of(Some(user)).unwrap_or_default());
-        Version { user: moment.users[self.place(user)], tenant: moment.tenants[tenant] }
-    }
-
-    /// Returns whether a user has changed since `version`; `None`: neither the user nor its tenant has.
+    /// Returns whether a user, given by its full name, has changed since `version`; `None`: neither the user nor its
+    /// tenant has. `Some(false)`: only its tenant has, or everybody.
     pub(crate) fn changed_since(&self, version: Version, user: &str) -> Option<bool> {
-        let now = self.of(user);
-        (now != version).then_some(now.user != version.user)
-    }
-
-    pub(crate) fn user_changed(&self, user: &str) {
-        self.users[self.place(user)].fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(crate) fn tenant_changed(&self, tenant: &str) {
-        self.tenants[self.place(tenant)].fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(crate) fn everybody_changed(&self) {
-        for tenant in &self.tenants {
-            tenant.fetch_add(1, Ordering::SeqCst);
+        if self.users.of(user) > version.0 {
+            return Some(true);
         }
+        let tenant = tenant_of(Some(user)).unwrap_or_default();
+        (self.of_tenant(tenant) > version).then_some(false)
     }
 
-    fn place(&self, name: &str) -> usize {
-        let place = self.hasher.hash_one(name) % COUNTERS as u64;
-        usize::try_from(place).expect("it is less than a small number")
+    /// Returns the place of the last change of a tenant as a whole.
+    pub(crate) fn of_tenant(&self, tenant: &str) -> Version {
+        Version(self.tenants.of(tenant).max(self.everybody.load(Ordering::SeqCst)))
+    }
+
+    /// Notes that a user has changed. To be called after its source has.
+    pub(crate) fn user_changed(&self, user: &str) {
+        self.users.note(user, || self.next());
+    }
+
+    /// Notes that a tenant has changed.
+    pub(crate) fn tenant_changed(&self, tenant: &str) {
+        self.tenants.note(tenant, || self.next());
+    }
+
+    /// Notes that everybody has changed.
+    pub(crate) fn everybody_changed(&self) {
+        self.everybody.fetch_max(self.next(), Ordering::SeqCst);
+    }
+
+    fn next(&self) -> u64 {
+        self.latest.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+impl LastChanges {
+    fn of(&self, name: &str) -> u64 {
+        let known = self.0.read();
+        known.by_name.get(name).copied().unwrap_or(0).max(known.others)
+    }
+
+    /// `next` is called under the lock, so that who sees the number of the change also sees the change.
+    fn note(&self, name: &str, next: impl FnOnce() -> u64) {
+        let mut known = self.0.write();
+        let change = next();
+        if known.by_name.len() >= KNOWN_MAX && !known.by_name.contains_key(name) {
+            *known = Known { others: change, ..Known::default() };
+        }
+        known.by_name.insert(name.into(), change);
     }
 }
 
@@ -97,25 +101,32 @@ mod tests {
 
     #[test]
     fn a_change_is_seen_by_those_whom_it_concerns() {
-        let versions = Versions::new();
-        let (ada, bob) = ("acme/ada", "other/bob");
-        let moment = versions.now();
-        let before = versions.of(ada);
-        assert_eq!(
-            (versions.at(&moment, ada), versions.changed_since(before, ada)),
-            (before, None)
-        );
-        versions.user_changed(ada);
-        assert_eq!(versions.changed_since(before, ada), Some(true));
-        assert_eq!(versions.at(&moment, ada), before);
-        let before = versions.of(ada);
+        let versions = Versions::default();
+        let users = ["acme/ada", "acme/bob", "other/bob"];
+        let changed = |version| users.map(|user| versions.changed_since(version, user));
+        let before = versions.now();
+        assert_eq!(changed(before), [None; 3]);
+        versions.user_changed("acme/ada");
+        assert_eq!(changed(before), [Some(true), None, None]);
+        assert_eq!(changed(versions.now()), [None; 3]);
+        let before = versions.now();
         versions.tenant_changed("acme");
-        assert_eq!(versions.changed_since(before, ada), Some(false));
-        let before = [versions.of(ada), versions.of(bob)];
+        assert_eq!(changed(before), [Some(false), Some(false), None]);
+        let before = versions.now();
         versions.everybody_changed();
-        assert_eq!(
-            [ada, bob].map(|user| versions.of(user) == before[usize::from(user == bob)]),
-            [false; 2]
-        );
+        assert_eq!(changed(before), [Some(false); 3]);
+        assert_eq!(changed(versions.now()), [None; 3]);
+    }
+
+    #[test]
+    fn what_is_known_is_bounded() {
+        let versions = Versions::default();
+        let before = versions.now();
+        for number in 0..=KNOWN_MAX {
+            versions.user_changed(&format!("acme/{number}"));
+        }
+        assert!(versions.users.0.read().by_name.len() <= KNOWN_MAX);
+        assert_eq!(versions.changed_since(before, "acme/never"), Some(true), "it may have");
+        assert_eq!(versions.changed_since(versions.now(), "acme/never"), None);
     }
 }

@@ -157,7 +157,7 @@ impl Kind {
                 (Arc::new(CertificateUsers::new(name, settings.clone())?), Vec::new())
             }
             Self::Jwt(settings) => {
-                let jwt = Jwt::new(name, settings.clone())?;
+                let jwt = Jwt::new(name, settings.clone(), hashing)?;
                 jwt.start(runtime);
                 (Arc::new(jwt), Vec::new())
             }

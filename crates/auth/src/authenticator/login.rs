@@ -6,8 +6,8 @@ use barid_core::time::MonoTime;
 use barid_engine::access::Policy;
 use barid_engine::names::{DEFAULT_TENANT, tenant_of};
 
-use super::Shared;
-use crate::backend::{Accepted, Answer, Backend};
+use super::{ATTEMPTS, Shared};
+use crate::backend::{Accepted, Answer, Backend, Renewal};
 use crate::chain::Chain;
 use crate::counts::Verdict;
 use crate::credentials::{Credentials, PASSWORD_MAX};
@@ -17,14 +17,15 @@ use crate::password::{self, hmac_sha256};
 use crate::principal::{Outcome, Principal};
 use crate::remembered::Age;
 use crate::scram::{ClientFirst, Keys};
-use crate::versions::Moment;
+use crate::turns::network_of;
+use crate::versions::Version;
 
 impl Shared {
     /// Decides without a back end, if possible. Takes microseconds.
     pub(super) fn decide_at_once(&self, credentials: &Credentials) -> Option<Outcome> {
-        let user = credentials.user.as_deref().unwrap_or_default();
-        let version = self.versions.of(user);
-        let known = self.remembered.find(credentials, Age::Fresh, self.now(), self.clock.wall());
+        let version = self.versions.now();
+        let times = (self.now(), self.clock.wall());
+        let known = self.remembered.find(credentials, Age::Fresh, times, &self.versions);
         if let Some(principal) = known {
             self.counts.add(&principal.backend, Verdict::Remembered);
             return Some(Outcome::Accepted(principal, version));
@@ -50,8 +51,24 @@ impl Shared {
         chain.map_err(|error| unavailable(&error))
     }
 
+    /// Decides on a login. A user that changes meanwhile is decided on again.
     pub(super) async fn decide(&self, credentials: &Credentials) -> Outcome {
-        let before = self.versions.now();
+        let mut attempt = 1;
+        loop {
+            let outcome = self.decide_once(credentials).await;
+            let Outcome::Accepted(principal, version) = &outcome else { return outcome };
+            if self.versions.changed_since(*version, &principal.user).is_none() {
+                return outcome;
+            }
+            if attempt == ATTEMPTS {
+                return Outcome::Unavailable("the user changes all the time".into());
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn decide_once(&self, credentials: &Credentials) -> Outcome {
+        let version = self.versions.now();
         let chain = match self.chain_for(credentials) {
             Ok(chain) => chain,
             Err(outcome) => return outcome,
@@ -62,27 +79,26 @@ impl Shared {
             match answer {
                 Answer::Unknown => {}
                 Answer::Accepted(accepted) => {
-                    let login = (credentials, &*before);
-                    let is_remembered = backend.may_be_remembered();
-                    return self.accept(login, &**backend, *accepted, is_remembered);
+                    let outcome = self.accept(credentials, version, &**backend, *accepted).await;
+                    if let Outcome::Accepted(principal, _) = &outcome {
+                        self.note(credentials, principal, version, backend.may_be_remembered());
+                    }
+                    return outcome;
                 }
                 Answer::Refused(reason) => {
                     self.remembered.forget_login(credentials);
                     return denied(&format!("{}: {reason}", backend.name()));
                 }
-                Answer::Unavailable(_) | Answer::Busy => {
-                    let (now, wall) = (self.now(), self.clock.wall());
-                    let known = self.remembered.find(credentials, Age::InGrace, now, wall);
-                    return match (known, answer) {
-                        (Some(principal), _) => {
-                            self.counts.add(backend.name(), Verdict::InGrace);
-                            let version = self.versions.at(&before, &principal.user);
-                            Outcome::Accepted(principal, version)
-                        }
-                        (None, Answer::Unavailable(error)) => unavailable(&error),
-                        (None, _) => Outcome::Busy,
-                    };
+                Answer::Unavailable(error) => {
+                    let times = (self.now(), self.clock.wall());
+                    let known =
+                        self.remembered.find(credentials, Age::InGrace, times, &self.versions);
+                    let Some(principal) = known else { return unavailable(&error) };
+                    self.counts.add(backend.name(), Verdict::InGrace);
+                    return Outcome::Accepted(principal, version);
                 }
+                // There is no grace: who floods the back end would get in with an old password.
+                Answer::Busy => return Outcome::Busy,
             }
         }
         match credentials.user.as_deref() {
@@ -95,13 +111,13 @@ impl Shared {
         self.take_as_long_as_for_a_user(credentials, &chain).await
     }
 
-    /// Accepts a login that began at `before`.
-    fn accept(
+    /// Accepts a login that began at `version`.
+    async fn accept(
         &self,
-        (credentials, before): (&Credentials, &Moment),
+        credentials: &Credentials,
+        version: Version,
         backend: &dyn Backend,
         accepted: Accepted,
-        may_be_remembered: bool,
     ) -> Outcome {
         let Accepted { user, rights, proof, expires } = accepted;
         let name = backend.name();
@@ -115,16 +131,20 @@ impl Shared {
             Ok(chain) => chain,
             Err(error) => return unavailable(&error),
         };
-        if !chain.backends.iter().any(|other| other.name() == name) {
+        let Some(place) = chain.backends.iter().position(|other| other.name() == name) else {
             return denied(&format!("{name}: the tenant of the user does not have this back end"));
+        };
+        // Back ends in front were asked about another name, if any.
+        if credentials.user.as_ref() != Some(&user)
+            && let Err(outcome) = self.check_unknown(&chain.backends[..place], &user, proof).await
+        {
+            return outcome;
         }
         if let Err(error) = rights.check(&user) {
             let reason =
                 format!("back end `{name}`: the `rights` of the user are invalid: {error}");
             return unavailable(&Unavailable(reason));
         }
-        self.tenants.insert(tenant.into(), ());
-        let version = self.versions.at(before, &user);
         let principal = Arc::new(Principal {
             policy: Arc::new(Policy::new(&rights, chain.rules)),
             user,
@@ -132,14 +152,46 @@ impl Shared {
             proof,
             expires,
         });
-        if may_be_remembered && self.versions.of(&principal.user) == version {
-            self.remembered.put(credentials, &principal, self.now());
-            // The user may have changed, and have been forgotten, in between.
-            if self.versions.of(&principal.user) != version {
-                self.remembered.forget(&principal.user);
+        Outcome::Accepted(principal, version)
+    }
+
+    /// Checks that none of these back ends has a user.
+    async fn check_unknown(
+        &self,
+        backends: &[Arc<dyn Backend>],
+        user: &str,
+        proof: u64,
+    ) -> Result<(), Outcome> {
+        for backend in backends {
+            match backend.renew(user, proof).await {
+                Renewal::Unknown | Renewal::LogInAgain => {}
+                Renewal::Stays(_) | Renewal::Gone(_) | Renewal::OtherPassword => {
+                    let name = backend.name();
+                    return Err(denied(&format!(
+                        "{name}: this back end has the user, and decides"
+                    )));
+                }
+                Renewal::Unavailable(error) => return Err(unavailable(&error)),
+                Renewal::Busy => return Err(Outcome::Busy),
             }
         }
-        Outcome::Accepted(principal, version)
+        Ok(())
+    }
+
+    /// Notes a login that was accepted.
+    fn note(
+        &self,
+        credentials: &Credentials,
+        principal: &Arc<Principal>,
+        version: Version,
+        may_be_remembered: bool,
+    ) {
+        if let Some(tenant) = tenant_of(Some(&principal.user)) {
+            self.known.insert((tenant.into(), network_of(credentials.address)), ());
+        }
+        if may_be_remembered {
+            self.remembered.put(credentials, principal, self.now(), version);
+        }
     }
 
     /// Answers the first message of SCRAM. For a user that no back end has, and for one who has no keys, the
@@ -155,9 +207,8 @@ impl Shared {
             return Err(denied("SCRAM names another user than CONNECT"));
         }
         let mut credentials = Credentials { user: Some(user.clone()), ..credentials.clone() };
-        credentials.is_known_tenant =
-            credentials.tenant().is_some_and(|tenant| self.tenants.contains_key(tenant));
-        let before = self.versions.now();
+        credentials.is_known = self.knows(&credentials);
+        let version = self.versions.now();
         let chain = self.chain_for(&credentials)?;
         let mut found = None;
         for backend in chain.backends.iter() {
@@ -190,7 +241,7 @@ impl Shared {
             Some((backend, record)) => {
                 let proof = password::proof(&record.password);
                 let accepted = Accepted { user, rights: record.rights, proof, expires: None };
-                match self.accept((&credentials, &before), &**backend, accepted, false) {
+                match self.accept(&credentials, version, &**backend, accepted).await {
                     Outcome::Accepted(principal, version) => Some((principal, version)),
                     other => return Err(other),
                 }

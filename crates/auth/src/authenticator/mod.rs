@@ -6,6 +6,7 @@ mod standing;
 mod tests;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -30,16 +31,26 @@ use crate::hashing::Hashing;
 use crate::principal::{Outcome, Principal};
 use crate::remembered::Remembered;
 use crate::scope::Scope;
+use crate::turns::network_of;
 use crate::versions::{Version, Versions};
 
 pub use standing::{Inquiry, Standing};
 
-/// Number of connected clients that are looked up at a time.
+/// Number of connected clients of a tenant that are looked up at a time.
 const RENEWALS_MAX: usize = 32;
 
-/// Maximum number of tenants that are known to have users. Beyond it, the least recently used ones share their
-/// turns with tenants that may not exist.
+/// Maximum number of tenants whose chains are known, and of those whose clients are being looked up.
 const TENANTS_MAX: u64 = 100_000;
+
+/// Maximum number of addresses from which clients of a tenant are known to have logged in. Beyond it, the least recently
+/// used ones share their turns with strangers.
+const KNOWN_MAX: u64 = 200_000;
+
+/// Time after which nothing is known any more about the look-ups of a tenant.
+const RENEWALS_IDLE: Duration = Duration::from_secs(60);
+
+/// How often a login is decided again because its user has changed meanwhile. Then the client may try again.
+const ATTEMPTS: usize = 3;
 
 /// Settings of the authenticator.
 #[derive(Clone, Copy, Debug)]
@@ -72,15 +83,16 @@ struct Shared {
     remembered: Remembered,
     hashing: Hashing,
     versions: Versions,
-    renewing: Semaphore,
+    /// What bounds the look-ups of connected clients, by tenant.
+    renewing: Cache<Box<str>, Arc<Semaphore>>,
     clock: Clock,
     grace: Duration,
     random: Random,
     /// Makes the answers about names without a user.
     secret: [u8; 32],
     counts: Counts,
-    /// Tenants with a user that has logged in.
-    tenants: Cache<Box<str>, ()>,
+    /// Tenants, each with a network from which a user has logged in.
+    known: Cache<(Box<str>, IpAddr), ()>,
 }
 
 /// A login that is being decided. It is given up when this is dropped.
@@ -123,14 +135,17 @@ impl Authenticator {
             chains: Cache::new(TENANTS_MAX),
             remembered: Remembered::new(&random.bytes(), remembered, fresh, grace),
             hashing: Hashing::new(hash_threads),
-            versions: Versions::new(),
-            renewing: Semaphore::new(RENEWALS_MAX),
+            versions: Versions::default(),
+            renewing: Cache::builder()
+                .max_capacity(TENANTS_MAX)
+                .time_to_idle(RENEWALS_IDLE)
+                .build(),
             clock,
             grace,
             random,
             secret,
             counts: Counts::default(),
-            tenants: Cache::new(TENANTS_MAX),
+            known: Cache::new(KNOWN_MAX),
         });
         Ok(Self { shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
     }
@@ -192,9 +207,7 @@ impl Authenticator {
         if let Some(outcome) = self.shared.decide_at_once(&credentials) {
             return Ok(outcome);
         }
-        let tenant = credentials.tenant();
-        credentials.is_known_tenant =
-            tenant.is_some_and(|tenant| self.shared.tenants.contains_key(tenant));
+        credentials.is_known = self.shared.knows(&credentials);
         let shared = Arc::clone(&self.shared);
         let task = self.runtime.spawn(async move { reply(shared.decide(&credentials).await) });
         Err(Pending(task.abort_handle()))
@@ -242,7 +255,6 @@ impl Authenticator {
                 chains.invalidate(&**tenant);
                 // A login between these two lines has the old chain and the new version.
                 versions.tenant_changed(tenant);
-                remembered.forget_tenant(tenant);
             }
             Scope::Everybody => {
                 versions.everybody_changed();
@@ -280,6 +292,14 @@ impl Drop for Authenticator {
 }
 
 impl Shared {
+    /// Whether a client of the same tenant has logged in from the same network before.
+    fn knows(&self, credentials: &Credentials) -> bool {
+        let network = network_of(credentials.address);
+        credentials
+            .tenant()
+            .is_some_and(|tenant| self.known.contains_key(&(tenant.into(), network)))
+    }
+
     /// Returns the chain of a tenant. Before there is a source of chains, nobody is let in.
     fn chain_of(&self, tenant: &str) -> Result<Chain, Unavailable> {
         if let Some(chain) = self.chains.get(tenant) {

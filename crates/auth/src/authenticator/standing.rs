@@ -7,9 +7,10 @@ use std::time::Duration;
 use barid_core::time::MonoTime;
 use barid_engine::access::Policy;
 use barid_engine::names::tenant_of;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::Shared;
+use super::{RENEWALS_MAX, Shared};
 use crate::backend::Renewal;
 use crate::principal::Principal;
 
@@ -64,12 +65,15 @@ impl Shared {
         principal: &Arc<Principal>,
         must_log_in: &AtomicBool,
     ) -> Standing {
+        let tenant = tenant_of(Some(&principal.user)).unwrap_or_default();
+        let places =
+            self.renewing.get_with(tenant.into(), || Arc::new(Semaphore::new(RENEWALS_MAX)));
         let mut until: Option<MonoTime> = None;
         loop {
             let has_changed = must_log_in.load(Ordering::SeqCst);
             let renewed = {
-                // So many look-ups as clients are connected would keep those of logins waiting.
-                let _place = self.renewing.acquire().await;
+                // As many look-ups as clients are connected would keep those of other tenants waiting.
+                let _place = places.acquire().await;
                 self.look_up(principal, has_changed).await
             };
             if let Some(standing) = renewed {

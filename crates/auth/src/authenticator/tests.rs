@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
@@ -130,16 +131,34 @@ fn a_client_without_a_user_name_has_the_version_of_the_user_that_it_is() {
     let (principal, version) = accepted(log_in(&auth, None, ""));
     assert_eq!(&*principal.user, "acme/ada");
     assert_eq!(auth.changed_since(version, "acme/ada"), None);
-    for (scope, must_log_in) in [
-        (Scope::Tenant("acme".into()), false),
-        (Scope::Everybody, false),
-        (Scope::User("acme/ada".into()), true),
-    ] {
-        let (weak, change) = (Arc::downgrade(&auth), scope.clone());
-        *devices.first.lock() = Some(Box::new(move || weak.upgrade().unwrap().changed(&change)));
+    let other = Scope::User("acme/bob".into());
+    auth.changed(&other);
+    assert_eq!(auth.changed_since(version, "acme/ada"), None);
+    auth.changed(&Scope::Everybody);
+    assert_eq!(auth.changed_since(version, "acme/ada"), Some(false));
+}
+
+#[test]
+fn a_user_that_changes_during_its_login_is_decided_on_again() {
+    let devices = lets_in("devices", "acme/ada");
+    let auth = authenticator(Fixed { common: vec![devices.clone()], ..Fixed::default() });
+    let scopes = [Scope::Tenant("acme".into()), Scope::Everybody, Scope::User("acme/ada".into())];
+    for scope in scopes {
+        let (weak, asked) = (Arc::downgrade(&auth), Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&asked);
+        *devices.first.lock() = Some(Box::new(move || {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                weak.upgrade().unwrap().changed(&scope);
+            }
+        }));
         let (principal, version) = accepted(log_in(&auth, None, ""));
-        assert_eq!(auth.changed_since(version, &principal.user), Some(must_log_in), "{scope:?}");
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        assert_eq!(auth.changed_since(version, &principal.user), None);
     }
+    let weak = Arc::downgrade(&auth);
+    let change = move || weak.upgrade().unwrap().changed(&Scope::Everybody);
+    *devices.first.lock() = Some(Box::new(change));
+    assert!(matches!(log_in(&auth, None, ""), Outcome::Unavailable(_)));
 }
 
 #[test]
@@ -195,18 +214,72 @@ fn a_client_without_a_user_name_belongs_to_the_tenant_default_if_nobody_knows_it
 }
 
 #[test]
-fn a_login_during_a_change_is_not_remembered() {
+fn a_login_is_not_remembered_over_a_change() {
+    let users = lets_in("users", "acme/ada");
+    let auth = authenticator(Fixed { common: vec![users], ..Fixed::default() });
+    let is_remembered = || auth.begin(credentials(Some("acme/ada"), "a"), |_| {}).is_ok();
+    for scope in [Scope::Tenant("acme".into()), Scope::Everybody, Scope::User("acme/ada".into())] {
+        accepted(log_in(&auth, Some("acme/ada"), "a"));
+        assert!(is_remembered());
+        auth.changed(&Scope::Tenant("other".into()));
+        auth.changed(&Scope::User("acme/bob".into()));
+        assert!(is_remembered());
+        auth.changed(&scope);
+        assert!(!is_remembered(), "{scope:?}");
+    }
+}
+
+#[test]
+fn who_is_busy_has_no_grace() {
     let users = lets_in("users", "acme/ada");
     let auth = authenticator(Fixed { common: vec![users.clone()], ..Fixed::default() });
-    let is_remembered =
-        |password: &str| auth.begin(credentials(Some("acme/ada"), password), |_| {}).is_ok();
     accepted(log_in(&auth, Some("acme/ada"), "a"));
-    assert!(is_remembered("a"));
-    let weak = Arc::downgrade(&auth);
-    let change = move || weak.upgrade().unwrap().changed(&Scope::User("acme/ada".into()));
-    *users.first.lock() = Some(Box::new(change));
-    accepted(log_in(&auth, Some("acme/ada"), "b"));
-    assert!(!is_remembered("a") && !is_remembered("b"));
+    *users.answer.lock() = Answer::Busy;
+    assert!(auth.shared.remembered.len() <= 1);
+    let shown = credentials(Some("acme/ada"), "a");
+    let decided = auth.runtime.block_on(auth.shared.decide(&shown));
+    assert!(matches!(decided, Outcome::Busy), "{decided:?}");
+    *users.answer.lock() = Answer::Unavailable(Unavailable("gone".into()));
+    let decided = auth.runtime.block_on(auth.shared.decide(&shown));
+    assert!(matches!(decided, Outcome::Accepted(..)), "{decided:?}");
+}
+
+#[test]
+fn the_first_back_end_that_has_the_user_decides_under_whatever_name_it_logs_in() {
+    let store = fake("store", Answer::Unknown);
+    let certificates = lets_in("certificates", "acme/ada");
+    let common: Vec<Arc<dyn Backend>> = vec![store.clone(), certificates];
+    let auth = authenticator(Fixed { common, ..Fixed::default() });
+    let names = [None, Some("acme/anything"), Some("other/ada")];
+    *store.renewal.lock() = Renewal::Unknown;
+    for name in names {
+        accepted(log_in(&auth, name, ""));
+    }
+    auth.changed(&Scope::Everybody);
+    for renewal in
+        [Renewal::Gone("disabled"), Renewal::Stays(Rights::default()), Renewal::OtherPassword]
+    {
+        *store.renewal.lock() = renewal;
+        for name in names {
+            let reason = denial(log_in(&auth, name, ""));
+            assert!(reason.contains("has the user, and decides"), "{name:?}: {reason}");
+        }
+    }
+    *store.renewal.lock() = Renewal::Unavailable(Unavailable("gone".into()));
+    assert!(matches!(log_in(&auth, None, ""), Outcome::Unavailable(_)));
+}
+
+#[test]
+fn a_client_has_turns_of_its_tenant_where_somebody_has_logged_in() {
+    let users = lets_in("users", "acme/ada");
+    let auth = authenticator(Fixed { common: vec![users], ..Fixed::default() });
+    let own = credentials(Some("acme/ada"), "a");
+    assert!(!auth.shared.knows(&own));
+    accepted(log_in(&auth, Some("acme/ada"), "a"));
+    assert!(auth.shared.knows(&own));
+    let elsewhere = Credentials { address: [192, 0, 2, 8].into(), ..own.clone() };
+    assert!(!auth.shared.knows(&elsewhere));
+    assert!(!auth.shared.knows(&credentials(Some("other/ada"), "a")));
 }
 
 #[test]

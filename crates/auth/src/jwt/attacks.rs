@@ -1,5 +1,7 @@
 //! Tokens that somebody has forged, and tokens that make trouble.
 
+use jsonwebtoken::decode;
+use jsonwebtoken::errors::ErrorKind;
 use serde_json::{Value, json};
 
 use super::signing_for_tests::{Signer, claims, file, with, with_public_key, with_secret};

@@ -10,7 +10,8 @@ use serde_json::Value;
 /// Maximum number of keys of a set. The largest providers have a few dozens.
 const KEYS_MAX: usize = 100;
 
-/// Maximum number of keys with which one token is tried: all together take less than a millisecond.
+/// Maximum number of keys with which one token is tried. With the slowest algorithm, ES384, all together take as long as
+/// a costly password hash, and [take turns](crate::Hashing) like one.
 const TRIALS_MAX: usize = 8;
 
 /// Lengths of the modulus of an RSA key, in bytes: 2048 to 8192 bits, which is what ring accepts.

@@ -18,13 +18,13 @@ mod signing_for_tests;
 #[cfg(test)]
 mod tests;
 mod token;
+mod trial;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use barid_engine::names::DEFAULT_TENANT;
-use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Validation, decode, get_current_timestamp};
+use jsonwebtoken::{Validation, get_current_timestamp};
 use ring::digest;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -32,12 +32,14 @@ use tokio::task::AbortHandle;
 use crate::backend::{Accepted, Answer, Backend, Renewal};
 use crate::credentials::{Credentials, PASSWORD_MAX};
 use crate::directory::{Answering, Unavailable};
+use crate::hashing::Hashing;
 use jwks::{Jwks, Missing};
-use keys::{KeySet, NoKey};
+use keys::KeySet;
 use object::Object;
 pub use settings::JwtSettings;
 use settings::{KeySource, TokenPlace};
 use token::{Unusable, Unverified};
+use trial::{OTHER_AUDIENCE, Trial, describe_missing};
 
 /// A back end that believes tokens of an issuer.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub struct Jwt {
     name: Box<str>,
     settings: JwtSettings,
     keys: Keys,
+    /// The threads that verify signatures.
+    hashing: Hashing,
     /// What reads the keys at a URL again. It ends with the back end.
     reading: OnceLock<AbortHandle>,
 }
@@ -61,7 +65,7 @@ impl Jwt {
     ///
     /// # Errors
     /// As [`JwtSettings::check`].
-    pub fn new(name: &str, settings: JwtSettings) -> Result<Self, String> {
+    pub fn new(name: &str, settings: JwtSettings, hashing: Hashing) -> Result<Self, String> {
         settings.check()?;
         ring_provider::install();
         let keys = if let KeySource::Url(url) = settings.key_source()? {
@@ -72,7 +76,7 @@ impl Jwt {
         } else {
             Keys::Fixed(Arc::new(key_files::read(&settings)?))
         };
-        Ok(Self { name: name.into(), settings, keys, reading: OnceLock::new() })
+        Ok(Self { name: name.into(), settings, keys, hashing, reading: OnceLock::new() })
     }
 
     /// Begins to read the keys at `jwks_url`, until the back end is dropped. Does nothing if the keys are in a
@@ -103,14 +107,24 @@ impl Jwt {
         }
         let keys = match self.keys(&token).await {
             Ok(keys) => keys,
-            Err(Missing::NoKey(reason)) => return Answer::Refused(reason.describe()),
+            Err(Missing::NoKey(reason)) => return Answer::Refused(describe_missing(reason)),
             Err(Missing::Unavailable(error)) => {
                 return Answer::Unavailable(Unavailable(format!("{}: {error}", self.name)));
             }
         };
-        let accepted = self
-            .verify(&token, &keys)
-            .and_then(|claims| self.accept(&claims, credentials, token.text));
+        let trial = Trial {
+            validation: self.validation(&token),
+            text: token.text.into(),
+            key_id: token.key_id,
+            keys,
+        };
+        // A signature takes up to milliseconds, and a flood of bad ones must not keep other logins waiting.
+        let claims = match trial.is_fast() {
+            true => Some(trial.verify()),
+            false => self.hashing.run(credentials.asker(), move || trial.verify()).await,
+        };
+        let Some(claims) = claims else { return Answer::Busy };
+        let accepted = claims.and_then(|claims| self.accept(&claims, credentials, token.text));
         accepted.map_or_else(Answer::Refused, |accepted| Answer::Accepted(Box::new(accepted)))
     }
 
@@ -130,20 +144,6 @@ impl Jwt {
             Keys::Fixed(keys) => Ok(Arc::clone(keys)),
             Keys::AtUrl(jwks) => jwks.find(token.key_id.as_deref(), token.algorithm).await,
         }
-    }
-
-    /// Verifies the signature of a token, and the claims that say when and for whom it is valid.
-    fn verify(&self, token: &Unverified<'_>, keys: &KeySet) -> Result<Object, &'static str> {
-        let validation = self.validation(token);
-        let mut wrong = "the signature of the token is wrong";
-        for key in keys.find(token.key_id.as_deref(), token.algorithm).map_err(NoKey::describe)? {
-            match decode(token.text, &key.key, &validation) {
-                Ok(token) => return Ok(token.claims),
-                Err(error) if *error.kind() == ErrorKind::InvalidSignature => {}
-                Err(error) => wrong = describe(error.kind()),
-            }
-        }
-        Err(wrong)
     }
 
     fn validation(&self, token: &Unverified<'_>) -> Validation {
@@ -207,34 +207,6 @@ impl Drop for Jwt {
         if let Some(reading) = self.reading.get() {
             reading.abort();
         }
-    }
-}
-
-const OTHER_AUDIENCE: &str = "the token is for another audience";
-
-impl NoKey {
-    fn describe(self) -> &'static str {
-        match self {
-            Self::UnknownId => "the issuer has no key with the token's key identifier",
-            Self::OtherAlgorithm => "no key may be used with the token's algorithm",
-            Self::TooMany => "the token has no key identifier, and there are too many keys to try",
-        }
-    }
-}
-
-fn describe(error: &ErrorKind) -> &'static str {
-    match error {
-        ErrorKind::ExpiredSignature => "the token has expired",
-        ErrorKind::ImmatureSignature => "the token is not valid at this time (`nbf`)",
-        ErrorKind::InvalidIssuer => "the token is of another issuer",
-        ErrorKind::InvalidAudience => OTHER_AUDIENCE,
-        ErrorKind::MissingRequiredClaim(claim) => match &**claim {
-            "exp" => "the token has no valid expiry (`exp`)",
-            "aud" => "the token is for no audience (`aud`)",
-            _ => "the token lacks a required claim",
-        },
-        ErrorKind::InvalidClaimFormat(_) => "a time in the token is not a number",
-        _ => "the token is malformed",
     }
 }
 

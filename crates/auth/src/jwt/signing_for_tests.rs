@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Jwt, JwtSettings};
+use crate::hashing::Hashing;
 
 pub(super) const SECRET: &str = "a secret of at least thirty-two bytes";
 
@@ -194,5 +195,5 @@ pub(super) fn with(settings: Value, more: Value) -> Jwt {
     let Value::Object(more) = more else { panic!("settings are an object") };
     settings.as_object_mut().unwrap().extend(more);
     let settings: JwtSettings = serde_json::from_value(settings).unwrap();
-    Jwt::new("jwt", settings).unwrap()
+    Jwt::new("jwt", settings, Hashing::new(1)).unwrap()
 }

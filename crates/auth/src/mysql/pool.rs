@@ -77,10 +77,9 @@ impl Pool {
         query: Query,
     ) -> Result<Rows, Error> {
         let deadline = Instant::now() + self.timeout;
-        let permit = timeout_at(deadline.into(), self.gate.enter(asker)).await.map_err(|_| {
-            Error::Refused("no connection has become free in time: see `pool`".into())
-        })?;
-        let permit = permit.ok_or(Error::Busy)?;
+        // A client can bring this about with many logins, so it is not taken for a failure of the server.
+        let permit = timeout_at(deadline.into(), self.gate.enter(asker)).await;
+        let permit = permit.ok().flatten().ok_or(Error::Busy)?;
         let pool = Arc::clone(self);
         let task = tokio::spawn(async move {
             let in_time = timeout_at(deadline.into(), pool.ask(&query)).await;

@@ -10,7 +10,7 @@ use barid_engine::amqp::{Decision, Login};
 use tracing::debug;
 
 use super::amqp::{AmqpConnection, Stage};
-use super::login::lacks_tenant;
+use super::login::{changed_itself, lacks_tenant};
 use super::standing::{Connected, Consequence};
 use crate::logins::Changes;
 use crate::shared::Shared;
@@ -61,7 +61,7 @@ impl AmqpConnection {
             address: self.container.peer.ip(),
             certificate: certificate.map(Box::new),
             protocol: Protocol::Amqp,
-            is_known_tenant: false,
+            is_known: false,
         };
         let name = credentials.user.as_deref();
         if let Some(tenant) = credentials.tenant()
@@ -136,6 +136,9 @@ impl AmqpConnection {
             return self.container.decide(&turn.turn, user, NAME_WITHOUT_TENANT);
         }
         let decision = match outcome {
+            Outcome::Accepted(principal, version) if changed_itself(turn, &principal, version) => {
+                Decision::Undecided
+            }
             Outcome::Accepted(principal, version) => {
                 return self.let_in(turn, user, principal, version);
             }

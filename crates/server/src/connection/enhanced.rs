@@ -122,7 +122,7 @@ impl Connection {
             address: self.peer.ip(),
             certificate: self.certificate.clone(),
             protocol: Protocol::Mqtt,
-            is_known_tenant: false,
+            is_known: false,
         };
         let (owner, id) = (Arc::clone(turn.owner), self.id);
         let authenticator = &turn.shared.logins.authenticator;

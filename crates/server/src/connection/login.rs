@@ -70,6 +70,16 @@ pub(super) fn permissions_of(principal: &Principal, client_id: &str) -> Arc<Perm
     Arc::new(Permissions::new(Arc::clone(&principal.policy), user, client_id))
 }
 
+/// Whether a user itself has changed since its login began.
+pub(super) fn changed_itself(
+    turn: &IoTurn<'_>,
+    principal: &Principal,
+    version: barid_auth::Version,
+) -> bool {
+    let authenticator = &turn.shared.logins.authenticator;
+    authenticator.changed_since(version, &principal.user) == Some(true)
+}
+
 /// Whether a client is in the tenant `default` only because its user name has no tenant, or would be if it were let in.
 /// A back end may have found another name, for which the given one does not count.
 pub(super) fn lacks_tenant(given: Option<&str>, outcome: &Outcome) -> bool {
@@ -125,7 +135,7 @@ impl Connection {
             address: self.peer.ip(),
             certificate: self.certificate.clone(),
             protocol: Protocol::Mqtt,
-            is_known_tenant: false,
+            is_known: false,
         };
         let user = credentials.user.as_deref();
         if let Some(tenant) = credentials.tenant()
@@ -221,6 +231,10 @@ impl Connection {
             return Err(self.refuse(turn, connect, &NAME_WITHOUT_TENANT));
         }
         let proved = match outcome {
+            // The client may have taken its time, as in an exchange of SCRAM, and would get messages at once.
+            Outcome::Accepted(principal, version) if changed_itself(turn, &principal, version) => {
+                return Err(self.refuse(turn, connect, &CANNOT_TELL));
+            }
             Outcome::Accepted(principal, version) => Some((principal, version)),
             Outcome::Anybody => None,
             Outcome::Denied(reason) => {
