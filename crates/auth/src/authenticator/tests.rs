@@ -125,7 +125,7 @@ fn denial(outcome: Outcome) -> Box<str> {
 #[test]
 fn a_client_without_a_user_name_has_the_version_of_the_user_that_it_is() {
     let devices = lets_in("devices", "acme/ada");
-    let common: Vec<Arc<dyn Backend>> = vec![devices.clone()];
+    let common: Vec<Arc<dyn Backend>> = vec![devices];
     let auth = authenticator(Fixed { common, ..Fixed::default() });
     auth.changed(&Scope::Tenant("acme".into()));
     let (principal, version) = accepted(log_in(&auth, None, ""));
@@ -277,7 +277,7 @@ fn a_client_has_turns_of_its_tenant_where_somebody_has_logged_in() {
     assert!(!auth.shared.knows(&own));
     accepted(log_in(&auth, Some("acme/ada"), "a"));
     assert!(auth.shared.knows(&own));
-    let elsewhere = Credentials { address: [192, 0, 2, 8].into(), ..own.clone() };
+    let elsewhere = Credentials { address: [192, 0, 2, 8].into(), ..own };
     assert!(!auth.shared.knows(&elsewhere));
     assert!(!auth.shared.knows(&credentials(Some("other/ada"), "a")));
 }
