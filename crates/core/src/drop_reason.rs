@@ -32,6 +32,8 @@ pub enum DropReason {
     StoreFull,
     /// The session's queue, or the tenant's queues together, are full; the publisher was refused.
     QueueRefuses,
+    /// The rules of the user have changed, and it is not allowed to receive the message any more.
+    NotAllowed,
     /// The queue or topic that a binding names does not exist.
     BindingNoEntity,
     /// The queue of a binding requires a session id; the message has none, or one that is too long.
@@ -44,7 +46,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -58,6 +60,7 @@ impl DropReason {
         Self::StoreUnreadable,
         Self::StoreFull,
         Self::QueueRefuses,
+        Self::NotAllowed,
         Self::BindingNoEntity,
         Self::BindingSession,
         Self::BindingTooLarge,
@@ -80,6 +83,7 @@ impl DropReason {
             Self::StoreUnreadable => "store_unreadable",
             Self::StoreFull => "store_full",
             Self::QueueRefuses => "queue_refuses",
+            Self::NotAllowed => "not_allowed",
             Self::BindingNoEntity => "binding_no_entity",
             Self::BindingSession => "binding_session",
             Self::BindingTooLarge => "binding_too_large",

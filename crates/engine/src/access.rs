@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mqtt_proto::{QoS, topic};
-use statestore_proto::Verb;
+use statestore_proto::{Verb, topics};
 
 use crate::key_rules::{self, KeyAccess, KeyKind, KeyRule, Keys};
 use crate::names::{is_connection_state, is_reserved};
@@ -163,6 +163,12 @@ impl Permissions {
                 }
             })
         })
+    }
+
+    /// Whether a message that waits for the client may be sent to it: whether it may subscribe to its topic. Answers and
+    /// notifications of the state store are for the client that has asked for them.
+    pub(crate) fn may_receive(&self, topic: &str, qos: QoS) -> bool {
+        topic.starts_with(topics::RESERVED) || self.may_subscribe(topic, qos)
     }
 
     /// Whether the client may send to, receive from or manage the entity at a canonical path. Rules of entities

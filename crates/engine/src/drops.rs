@@ -211,6 +211,10 @@ pub const fn explanation(reason: DropReason) -> &'static str {
              reject: the publisher was refused (0x97; with MQTT 3 by the end of its connection), and \
              should try again later."
         }
+        DropReason::NotAllowed => {
+            "The rules of the user were changed while the message waited, and it may not subscribe to this topic any \
+             more: see the rules of the user and of the tenant."
+        }
         DropReason::BindingNoEntity => {
             "The queue or topic of the binding does not exist or cannot be used: see `barid binding list`, \
              and create it, or change the binding."

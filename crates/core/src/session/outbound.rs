@@ -55,6 +55,8 @@ pub enum Outgoing {
     PubRel(PacketId),
     /// The next message is in the store only: [`Outbound::missing`] says what to fetch.
     Fetch,
+    /// The next message was dropped, because the client is denied it.
+    Denied,
 }
 
 impl Outbound {
@@ -251,11 +253,13 @@ impl Outbound {
         self.replay.is_some()
     }
 
-    /// Returns the next packet that may be sent now, if any. Calls `dropped` for each expired message.
+    /// Returns the next packet that may be sent now, if any. Calls `dropped` for each message that has expired or that the
+    /// client is `denied`.
     pub fn next(
         &mut self,
         now: MonoTime,
         journal: &mut impl Journal,
+        denied: impl Fn(&Delivery) -> bool,
         mut dropped: impl FnMut(DropReason, &Waiting),
     ) -> Option<Outgoing> {
         if self.window.is_resending() {
@@ -279,7 +283,10 @@ impl Outbound {
                 return None;
             }
             let delivery = self.next_replayed()?;
-            return Some(self.send(delivery, journal));
+            return Some(match denied(&delivery) {
+                true => deny(delivery, journal, dropped),
+                false => self.send(delivery, journal),
+            });
         }
         let front = self.queue.front()?;
         if front.qos() != QoS::AtMostOnce && !self.window.has_room() {
@@ -294,6 +301,7 @@ impl Outbound {
         // The front may have been an expired message of QoS 0; the message behind it must wait for the window.
         let must_wait = next.qos() != QoS::AtMostOnce && !self.window.has_room();
         match next {
+            Waiting::Here(delivery) if denied(&delivery) => Some(deny(delivery, journal, dropped)),
             Waiting::Here(delivery) if !must_wait => Some(self.send(delivery, journal)),
             next => {
                 self.queue.push_front(next);
@@ -395,6 +403,18 @@ impl Outbound {
     }
 }
 
+fn deny(
+    delivery: Delivery,
+    journal: &mut impl Journal,
+    mut dropped: impl FnMut(DropReason, &Waiting),
+) -> Outgoing {
+    if let Some(stored) = delivery.stored {
+        journal.removed(stored, false);
+    }
+    dropped(DropReason::NotAllowed, &Waiting::Here(delivery));
+    Outgoing::Denied
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,12 +440,12 @@ mod tests {
     }
 
     fn next(outbound: &mut Outbound) -> Option<(u8, Option<PacketId>, bool)> {
-        match outbound.next(NOW, &mut (), |_, _| {})? {
+        match outbound.next(NOW, &mut (), |_| false, |_, _| {})? {
             Outgoing::Publish { delivery, id, dup } => {
                 Some((delivery.message.publication().payload[0], id, dup))
             }
             Outgoing::PubRel(id) => Some((255, Some(id), false)),
-            Outgoing::Fetch => panic!("everything is here"),
+            Outgoing::Fetch | Outgoing::Denied => panic!("everything is here, and allowed"),
         }
     }
 

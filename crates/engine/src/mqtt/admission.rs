@@ -16,7 +16,7 @@ use tracing::debug;
 use super::End;
 use super::client::{Client, ClientAuth};
 use super::denied::{self, WILL_REFUSED};
-use super::opening::{Opening, open_session, revoke};
+use super::opening::{Opening, open_session};
 use super::wanted::{Enhanced, Refusal, assigned_client_id, connack_properties, want};
 use crate::access::{Permissions, may_publish};
 use crate::context::Context;
@@ -129,6 +129,7 @@ pub fn admit(
         clean_start: connect.clean_start,
         client_id,
         user: user.map(Into::into),
+        permissions: permissions.as_ref(),
         properties: connack_properties(
             connect,
             &limits,
@@ -144,6 +145,7 @@ pub fn admit(
         wire,
         owner,
         connection: id,
+        rights: None,
     };
     if opening.connack(true).len() > wanted.max_packet_size as usize {
         return Err(Refusal(
@@ -154,7 +156,7 @@ pub fn admit(
     let keep_alive = wanted.keep_alive;
     let max_packet_size = wanted.max_packet_size;
     let expires_at_once = wanted.expiry == 0;
-    let (session, epoch) = open_session(context, &tenant, &opening, link, wanted)?;
+    let (session, epoch, revoked) = open_session(context, &tenant, &opening, link, wanted)?;
     // After the session can be found: a reload either is seen here, or finds the session.
     let mut metered = Metered::new(&tenant.quotas, permit, &metered_user);
     let is_paced = Client::set_pace(&session, epoch, &metered);
@@ -162,7 +164,6 @@ pub fn admit(
     let counters = tenant.counters(context.worker.id);
     counters.received.add(PacketType::Connect, 1, len as u64 + 2);
     counters.connects.add(1);
-    let revoked = permissions.as_ref().map(|permissions| revoke(&tenant, &session, permissions));
     debug!(
         peer = %peer,
         listener,
@@ -197,7 +198,7 @@ pub fn admit(
         metered,
         is_paced,
     };
-    for filter in revoked.iter().flatten() {
+    for filter in &revoked {
         client.deny_subscribed(turn, filter);
     }
     let context = &mut *turn.context;

@@ -17,7 +17,6 @@ use mqtt_proto::{
 use tracing::debug;
 
 use super::End;
-use super::opening::revoke;
 use super::subscribe::Unfinished;
 use crate::access::Permissions;
 use crate::durability::Durability;
@@ -209,15 +208,6 @@ impl Client {
     /// Returns the client identifier.
     pub fn client_id(&self) -> &str {
         &self.session.client_id
-    }
-
-    /// Replaces the permissions of the client, and removes the subscriptions that it is not allowed any more.
-    pub fn change_permissions(&mut self, turn: &mut Turn<'_>, permissions: Arc<Permissions>) {
-        let revoked = revoke(&self.tenant, &self.session, &permissions);
-        self.permissions = Some(permissions);
-        for filter in &revoked {
-            self.deny_subscribed(turn, filter);
-        }
     }
 
     /// Handles the whole packets in `bytes`, after the rest of an unfinished packet, and sends the answers.

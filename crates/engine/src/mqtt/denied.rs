@@ -70,6 +70,19 @@ impl Client {
         self.deny(turn, Action::Subscribe, filter, reason);
     }
 
+    /// Notes that the rules have changed and a watch of a key has ended.
+    pub(super) fn deny_watched(&self, turn: &Turn<'_>, key: &[u8]) {
+        let key = String::from_utf8_lossy(&key[..key.len().min(1_024)]);
+        let reason = "the rules of the user have changed, and the watch has ended";
+        self.deny(turn, Action::State, &key, reason);
+    }
+
+    /// Notes that the rules have changed and the will is not published.
+    pub(super) fn deny_will(&self, turn: &Turn<'_>, topic: &str) {
+        let reason = "the rules of the user have changed, and the will is removed";
+        self.deny(turn, Action::Will, topic, reason);
+    }
+
     /// Notes that the client may not do what a request to the state store asks for.
     pub(super) fn deny_key(&self, turn: &Turn<'_>, request: &[u8]) {
         let key = match Command::decode(request) {

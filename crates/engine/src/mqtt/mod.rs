@@ -11,6 +11,7 @@ mod metering;
 mod opening;
 mod publish;
 mod requests;
+mod revoking;
 mod subscribe;
 mod wanted;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
+use super::revoking::revoke;
 use super::wanted::{Refusal, Wanted};
 use crate::access::Permissions;
 use crate::context::Context;
@@ -20,6 +21,8 @@ pub(super) struct Opening<'a> {
     pub(super) client_id: &'a str,
     /// The user, if users are configured.
     pub(super) user: Option<Box<str>>,
+    /// The permissions of the user; `None`: everything is allowed.
+    pub(super) permissions: Option<&'a Arc<Permissions>>,
     pub(super) properties: PropertiesBuf,
 }
 
@@ -36,7 +39,7 @@ impl Opening<'_> {
 }
 
 /// Opens the session of a client: resumes it, or begins a new one (MQTT 5 §3.1.2.4). A previous connection of
-/// the client is closed. Returns the session and the epoch of the new connection.
+/// the client is closed. Returns the session, the epoch of the new connection, and the subscriptions that were revoked.
 ///
 /// # Errors
 /// The session belongs to another user, or its shard is not open.
@@ -44,9 +47,9 @@ pub(super) fn open_session(
     context: &mut Context,
     tenant: &Arc<Tenant>,
     opening: &Opening<'_>,
-    link: Link,
+    mut link: Link,
     wanted: Wanted,
-) -> Result<(SessionRef, u32), Refusal> {
+) -> Result<(SessionRef, u32, Vec<Box<str>>), Refusal> {
     let mut ended = None;
     let mut entry = tenant.sessions.entry(opening.client_id);
     // A session that began while no users were configured belongs to no user, so any user may resume it.
@@ -132,6 +135,10 @@ pub(super) fn open_session(
     let rule = if present { Rule::ConnectWhenNotedAsPresent } else { Rule::ConnectWhenGone };
     let noted = noted.if_holds(rule);
     let connack = (&connack[..], noted.clone());
+    // Before the first message is sent: what has waited was sent through the subscriptions, too.
+    let permissions = opening.permissions.filter(|_| present);
+    let revoked = permissions.map_or_else(Vec::new, |own| revoke(tenant, &session, own));
+    link.rights = permissions.filter(|_| !revoked.is_empty()).cloned();
     let (epoch, had_client) =
         session.attach(link, wanted.window, survives, wanted.aliases, connack);
     if !noted.is_empty() {
@@ -153,31 +160,7 @@ pub(super) fn open_session(
         }
         context.finish_session(tenant, &old, retired);
     }
-    Ok((session, epoch))
-}
-
-/// Removes the subscriptions of a resumed session that its user is not allowed any more. Returns their
-/// filters.
-pub(super) fn revoke(
-    tenant: &Tenant,
-    session: &SessionRef,
-    permissions: &Permissions,
-) -> Vec<Box<str>> {
-    let mut state = session.state();
-    let revoked: Vec<_> = state
-        .subscriptions
-        .iter()
-        .filter(|subscription| {
-            !permissions.may_subscribe(shared_filter(&subscription.filter), subscription.qos)
-        })
-        .map(|subscription| subscription.filter.clone())
-        .collect();
-    for filter in &revoked {
-        state.subscriptions.remove(filter);
-        tenant.unsubscribe(filter, session.id);
-        session.forget_subscription(filter);
-    }
-    revoked
+    Ok((session, epoch, revoked))
 }
 
 /// Returns the Topic Filter behind `$share/{name}/`, or the filter itself.

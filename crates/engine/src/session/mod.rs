@@ -30,6 +30,7 @@ use barid_core::topic_index;
 use mqtt_proto::ReasonCode;
 use mqtt_proto::flow::OutboundAliases;
 
+use crate::access::Permissions;
 use crate::account::Account;
 use crate::durable::{Commits, Durable, SessionJournal};
 use crate::ids::ConnectionId;
@@ -236,6 +237,16 @@ impl Session {
             self.online.store(true, Ordering::Relaxed);
             (outlet.epoch, had_client)
         })
+    }
+
+    /// Has the messages that wait for the client of the connection of `epoch` checked with these permissions.
+    pub fn check_waiting(&self, epoch: u32, permissions: &Arc<Permissions>) {
+        let mut outlet = self.outlet.lock();
+        if outlet.epoch == epoch
+            && let Some(link) = &mut outlet.link
+        {
+            link.rights = Some(Arc::clone(permissions));
+        }
     }
 
     /// Detaches the connection of `epoch`, which has ended.

@@ -10,6 +10,7 @@ use mqtt_proto::{QoS, ReasonCode, Version};
 
 use super::Session;
 use super::held::Held;
+use crate::access::Permissions;
 use crate::durable::Commits;
 use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
@@ -31,6 +32,8 @@ pub struct Link {
     pub owner: Arc<dyn Owner>,
     /// The connection, as its owner knows it.
     pub connection: ConnectionId,
+    /// The permissions with which waiting messages are checked, because subscriptions were revoked; `None`: none were.
+    pub rights: Option<Arc<Permissions>>,
 }
 
 /// The way out to one client. The outlet of a session without a client has no link.

@@ -81,6 +81,7 @@ impl World {
             wire: Some(Arc::clone(&pipe) as Arc<dyn Wire>),
             owner: Arc::clone(&owner) as Arc<dyn Owner>,
             connection: ConnectionId(1),
+            rights: None,
         };
         let (epoch, _) = session.attach(link, 10.into(), false, None, (b"", Commits::default()));
         Self { shards, session, epoch, pipe, owner }

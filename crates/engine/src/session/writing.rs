@@ -21,7 +21,7 @@
 use std::io::{self, ErrorKind};
 use std::sync::Weak;
 
-use barid_core::session::Outgoing;
+use barid_core::session::{Delivery, Outgoing};
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Version};
 
@@ -311,13 +311,20 @@ impl Session {
             if !outlet.may_refill(worker, self) {
                 break;
             }
-            let next = outlet.outbound.next(worker.now, &mut journal, |reason, lost| {
+            let rights = outlet.link.as_ref().and_then(|link| link.rights.clone());
+            let denied = |delivery: &Delivery| {
+                rights.as_ref().is_some_and(|rights| {
+                    !rights.may_receive(delivery.message.publication().topic, delivery.qos)
+                })
+            };
+            let next = outlet.outbound.next(worker.now, &mut journal, denied, |reason, lost| {
                 self.dropped(worker, reason, lost.topic());
             });
             match next {
                 // The fetched retained messages have expired; there may be more.
                 None if outlet.replays.is_some() && !outlet.outbound.is_replaying() => {}
                 None => break,
+                Some(Outgoing::Denied) => {}
                 Some(Outgoing::Fetch) => {
                     self.fetch(outlet);
                     break;
