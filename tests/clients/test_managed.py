@@ -219,10 +219,10 @@ def test_a_backup_has_the_users(operator, alone, tmp_path):
 def test_a_tenant_gets_limits_rules_and_back_ends(operator, alone):
     assert "no tenant" in operator.fails("tenant", "show", "acme")
     said = operator.does("tenant", "set", "acme", "--limit", "max_entities=1", "--limit", "queue_overflow=drop-oldest",
-                         "--auth", "store,file", "--deny", "publish:config/#", "--allow", "all")
+                         "--auth", "store", "--deny", "publish:config/#", "--allow", "all")
     assert said.startswith("set the settings of acme\n")
     shown = operator.reads("tenant", "show", "acme")
-    assert shown["settings"] == {"limits": {"max_entities": 1, "queue_overflow": "drop-oldest"}, "auth": ["store", "file"],
+    assert shown["settings"] == {"limits": {"max_entities": 1, "queue_overflow": "drop-oldest"}, "auth": ["store"],
                                  "rules": [{"deny": "publish", "topics": ["config/#"]}, {"allow": "all"}]}
     alone.kill9()
     alone.restart()
@@ -336,3 +336,22 @@ def test_a_banned_client_is_out_until_the_ban_ends(operator, alone, paho):
     assert other.client.is_connected(), "another tenant has a client of the same name"
     time.sleep(3)
     assert paho("banned", to=alone, tenant="acme").client.is_connected()
+
+
+# ---------------------------------------------------------------------------------- tenants without users
+
+def test_rules_of_a_tenant_hold_for_clients_without_users(operator, connect):
+    operator.does("tenant", "set", "acme", "--deny", "publish:config/#", "--allow", "all")
+    client = connect(to=operator.broker, tenant="acme")
+    assert client.publish("config/a", b"1", 1).reason == 0x87
+    assert client.publish("other/a", b"1", 1).reason in (0, 0x10)
+    operator.does("tenant", "set", "acme", "--deny", "publish:other/#", "--allow", "all")
+    until(lambda: client.publish("other/a", b"1", 1).reason == 0x87)
+    assert client.publish("config/a", b"1", 1).reason in (0, 0x10)
+    assert connect(to=operator.broker, tenant="globex").publish("config/a", b"1", 1).reason in (0, 0x10)
+
+
+def test_a_back_end_that_does_not_exist_is_refused(operator):
+    assert "there is no back end `nosuch`; the configuration has `store`" in operator.fails("tenant", "set", "acme", "--auth", "nosuch")
+    assert "no back end `file`" in operator.fails("tenant", "set", "acme", "--auth", "file")
+    operator.does("tenant", "set", "acme", "--auth", "store")

@@ -84,7 +84,7 @@ def test_a_will_is_not_published(operator, connect_as, version):
 @pytest.mark.parametrize("durability", ["local", "memory"])
 @pytest.mark.parametrize("version", [V311, V5], ids=["v3.1.1", "v5"])
 def test_messages_that_wait_are_not_delivered(broker_with, dial, version, durability):
-    operator = Operator(broker_with(f'[[durability]]\ntopics = "#"\nclass = "{durability}"\n'))
+    operator = Operator(broker_with(f'[[durability]]\nfilter = "#"\nclass = "{durability}"\n'))
     for user in ("acme/ada", "acme/bob"):
         operator.add(user)
 
@@ -106,6 +106,6 @@ def test_messages_that_wait_are_not_delivered(broker_with, dial, version, durabi
     got = back.receive_all(1.0, 50)
     assert [(one.topic, one.payload) for one in got] == [("open/1", b"%d" % number) for number in range(50)]
     back.expect_nothing()
-    assert operator.running.metric(r'^barid_messages_dropped_total\{tenant="acme",reason="not_allowed"\}') == 50
+    assert operator.running.metric(r'^barid_dropped_messages_total\{tenant="acme",reason="not_allowed"\}') == 50
     bob.publish("open/1", b"last", 1)
     assert back.receive().payload == b"last"

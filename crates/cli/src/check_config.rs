@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::config::{self, Overrides, validate};
 use crate::output::print;
+use crate::plural::count;
 
 /// Check a configuration file
 #[derive(clap::Args)]
@@ -48,17 +49,38 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Says who may connect: a title and a line.
+pub fn logins(settings: &Settings) -> (&'static str, String) {
+    let auth = &settings.auth;
+    let users = settings.users.len();
+    let name = |name: &str| match name {
+        "file" => format!("file ({})", count(users as u64, "user", "users")),
+        _ if auth.redis.contains_key(name) => format!("{name} (mysql, cached in redis)"),
+        _ if auth.mysql.contains_key(name) => format!("{name} (mysql)"),
+        _ if auth.jwt.contains_key(name) => format!("{name} (jwt)"),
+        _ if auth.http.contains_key(name) => format!("{name} (http)"),
+        _ if auth.certificate.contains_key(name) => format!("{name} (certificate)"),
+        _ => name.to_owned(),
+    };
+    let chain = match &auth.chain {
+        Some(chain) => chain.iter().map(|one| name(one)).collect(),
+        None if users == 0 => Vec::new(),
+        None => vec![name("file"), name("store")],
+    };
+    if chain.is_empty() {
+        return ("users", "none: anybody may connect, with any password".into());
+    }
+    ("logins", chain.join(", "))
+}
+
 fn summary(settings: &Settings) -> String {
     let mut lines: Vec<String> = validate::listeners(settings)
         .map(|(name, listener)| format!("  {name:<8} {}", listener.address))
         .collect();
     lines.push(format!("  {:<8} {}", "admin", settings.admin.address));
     lines.push(format!("  {:<8} {}", "data", settings.data_dir.display()));
-    let users = match settings.users.len() {
-        0 => "none: anybody may connect, with any password".into(),
-        n => n.to_string(),
-    };
-    lines.push(format!("  {:<8} {users}", "users"));
+    let (title, logins) = logins(settings);
+    lines.push(format!("  {title:<8} {logins}"));
     let keys = match settings.keys.len() {
         0 => "none: on loopback the connection string of the emulator is valid".into(),
         n => n.to_string(),

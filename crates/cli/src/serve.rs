@@ -22,6 +22,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
+use crate::check_config::logins;
 use crate::config::{self, Overrides};
 use crate::stored;
 
@@ -145,9 +146,12 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
         text += &format!(", read in {:.1} s", start.as_secs_f64());
     }
     text.push('\n');
-    if broker.allows_anybody() {
-        text += &format!("  {:<6} none: anybody may connect, with any password\n", "users");
-    }
+    // The store may have users, of which the configuration does not know.
+    let (title, logins) = match logins(settings) {
+        ("users", _) if !broker.allows_anybody() => ("logins", "store".into()),
+        other => other,
+    };
+    text += &format!("  {title:<6} {logins}\n");
     if let Some((_, address)) = broker.listeners().iter().find(|(name, _)| *name == "amqp")
         && settings.keys.is_empty()
     {

@@ -79,6 +79,11 @@ impl TenantRules {
         let mut numbers = Numbers::default();
         Self(rules.iter().map(|rule| Compiled::new(rule, &mut numbers)).collect())
     }
+
+    /// Whether there are no rules.
+    pub fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl Policy {
@@ -111,6 +116,11 @@ impl Policy {
             Arc::new(all)
         });
         Self { own: own.into(), otherwise, tenant }
+    }
+
+    /// Returns the policy of a user who may do everything.
+    pub fn everything() -> Self {
+        Self::new(&Rights::default(), Arc::default())
     }
 
     /// Returns the policy with other rules of the tenant.

@@ -106,6 +106,17 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Returns the names of all back ends of logins.
+    pub fn back_ends(&self) -> impl Iterator<Item = &str> {
+        let file = (!self.users.is_empty()).then_some("file");
+        file.into_iter().chain(["store"]).chain(self.auth.remote_names())
+    }
+
+    /// Whether there is a back end of logins with this name.
+    pub fn has_back_end(&self, name: &str) -> bool {
+        self.back_ends().any(|known| known == name)
+    }
+
     /// Returns the durability classes of a tenant with these limits.
     pub fn durability_of(&self, tenant: &str, limits: &Limits) -> Durability {
         Durability::new(tenant, limits.durability, &self.durability)

@@ -13,9 +13,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
+use barid_engine::access::Policy;
 use barid_engine::clock::Clock;
 use barid_engine::names::{DEFAULT_TENANT, tenant_of};
 use barid_engine::random::Random;
+use barid_engine::rights::Rights;
 use moka::sync::Cache;
 use parking_lot::RwLock;
 use tokio::runtime::{Builder, Handle};
@@ -187,6 +189,13 @@ impl Authenticator {
     /// Whether any client may connect to a tenant.
     pub fn allows_anybody(&self, tenant: &str) -> bool {
         self.shared.chain_of(tenant).is_ok_and(|chain| chain.backends.is_empty())
+    }
+
+    /// Returns the policy of clients without a user in a tenant to which any client may connect; `None`: everything is
+    /// allowed.
+    pub fn policy_for_anybody(&self, tenant: &str) -> Option<Arc<Policy>> {
+        let rules = self.shared.chain_of(tenant).ok()?.rules;
+        (!rules.are_none()).then(|| Arc::new(Policy::new(&Rights::default(), rules)))
     }
 
     /// Whether no back end is asked about a client with this user name.

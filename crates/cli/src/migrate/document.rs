@@ -95,6 +95,10 @@ fn table_of_tls(tls: &Tls) -> String {
     if let Some(client_ca) = &tls.client_ca {
         let client_ca = path(client_ca);
         line(&mut text, format_args!("client_ca = {client_ca}\nrequire_client_certificate = true"));
+        if !tls.crl.is_empty() {
+            let lists = Value::Array(tls.crl.iter().map(|file| path(file)).collect());
+            line(&mut text, format_args!("crl = {lists}"));
+        }
     }
     text
 }

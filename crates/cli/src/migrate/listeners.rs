@@ -33,6 +33,8 @@ pub struct Tls {
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub client_ca: Option<PathBuf>,
+    /// The certificate revocation lists.
+    pub crl: Vec<PathBuf>,
 }
 
 /// Returns the listeners that can be carried over at all. For each of the others there is a note.
@@ -193,6 +195,7 @@ fn certificate_of(conf: &Conf, listener: &Listener) -> Option<Tls> {
         certificate: path("certfile")?,
         key: path("keyfile")?,
         client_ca: path("cafile").filter(|_| requires_certificate(listener)),
+        crl: path("crlfile").filter(|_| requires_certificate(listener)).into_iter().collect(),
     })
 }
 
@@ -212,6 +215,8 @@ fn tls_of(conf: &Conf, kept: &[&Listener], notes: &mut Notes) -> Option<Tls> {
         }
         // If one of the two requires client certificates, both do: the stricter one decides.
         tls.client_ca = tls.client_ca.or(other.client_ca);
+        let further = other.crl.into_iter().filter(|file| !tls.crl.contains(file));
+        tls.crl.extend(further.collect::<Vec<_>>());
         if let Some(line) = listener.option("certfile") {
             let reason = "all listeners have the certificate of the first, and require client certificates if one does";
             notes.at(&line.place, &line.name, reason);
@@ -296,7 +301,10 @@ fn note_options(listener: &Listener, notes: &mut Notes) {
             "socket_domain" => {
                 notes.at(&line.place, &line.name, "[::] stands for IPv6 and IPv4");
             }
-            "cafile" if is_required && has_tls => {}
+            "cafile" | "crlfile" if is_required && has_tls => {}
+            "crlfile" => {
+                notes.at(&line.place, &line.name, "not needed without `require_certificate`")
+            }
             "cafile" | "capath" => {
                 let reason = "not needed without `require_certificate`; the chain of the broker's own certificate must be in `certificate`";
                 notes.at(&line.place, &line.name, reason);

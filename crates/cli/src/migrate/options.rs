@@ -107,7 +107,6 @@ pub fn reason(name: &str) -> &'static str {
         "ciphers" | "ciphers_tls1.3" | "dhparamfile" | "tls_version" => SUITES,
         "clientid_prefixes" => "client identifiers are not restricted",
         "connection_messages" => "the level `debug` of the log has connections",
-        "crlfile" => "add the file to `crl` of [tls]; a list that has expired lets nobody in",
         "disable_client_cert_date_checks" => "client certificates must be within their dates",
         "enable_control_api" => "the admin API has another form",
         "global_plugin" | "plugin" | "auth_plugin" | "plugin_load" | "plugin_use" => PLUGIN,

@@ -211,8 +211,20 @@ fn whoever_was_kept_out_stays_out() {
 
 #[test]
 fn listeners_of_each_kind() {
-    let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (pem, key) = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
+    let parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let certificate = parameters.self_signed(&signing_key).unwrap();
+    let (pem, key) = (certificate.pem(), signing_key.serialize_pem());
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2026, 1, 1),
+        next_update: rcgen::date_time_ymd(2096, 1, 1),
+        crl_number: 1_u64.into(),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let issuer = rcgen::Issuer::new(parameters, signing_key);
+    let list = list.signed_by(&issuer).unwrap().pem().unwrap();
     let conf = "\
 listener 1883 localhost # for programs on this machine
 listener 8883 192.0.2.7
@@ -220,6 +232,7 @@ certfile DIR/cert.pem
 keyfile DIR/key.pem
 cafile DIR/ca.pem
 require_certificate true
+crlfile DIR/crl.pem
 tls_version tlsv1.3
 max_connections 100
 listener 9001
@@ -248,6 +261,7 @@ password_file DIR/passwd
         ("passwd", "ada:HASH\n"),
         ("cert.pem", &pem),
         ("ca.pem", &pem),
+        ("crl.pem", &list),
         ("key.pem", &key),
     ]);
     let listeners = &migrated.settings.listeners;
@@ -262,15 +276,16 @@ password_file DIR/passwd
     assert_eq!(migrated.settings.admin.address.to_string(), "127.0.0.1:18081");
     let tls = migrated.settings.tls.as_ref().unwrap();
     assert!(tls.certificate.ends_with("cert.pem") && tls.key.ends_with("key.pem"));
+    assert!(tls.crl.len() == 1 && tls.crl[0].ends_with("crl.pem"));
     assert!(tls.require_client_certificate && tls.client_ca.as_ref().unwrap().ends_with("ca.pem"));
     assert_eq!(migrated.settings.limits.max_connections, 1_000_000);
-    migrated.tells(&["mosquitto.conf:7: tls_version"]);
-    migrated.tells(&["mosquitto.conf:8: max_connections", "not for all listeners"]);
-    migrated.tells(&["mosquitto.conf:15: certfile", "all listeners have the certificate"]);
-    migrated.tells(&["mosquitto.conf:18: listener 1884", "`mqtt` is 127.0.0.1:1883"]);
-    migrated.tells(&["mosquitto.conf:19: listener 0", "Unix"]);
-    migrated.tells(&["mosquitto.conf:21: listener 8884", "pre-shared"]);
-    migrated.tells(&["mosquitto.conf:27: listener 8885", "cafile"]);
+    migrated.tells(&["mosquitto.conf:8: tls_version"]);
+    migrated.tells(&["mosquitto.conf:9: max_connections", "not for all listeners"]);
+    migrated.tells(&["mosquitto.conf:16: certfile", "all listeners have the certificate"]);
+    migrated.tells(&["mosquitto.conf:19: listener 1884", "`mqtt` is 127.0.0.1:1883"]);
+    migrated.tells(&["mosquitto.conf:20: listener 0", "Unix"]);
+    migrated.tells(&["mosquitto.conf:22: listener 8884", "pre-shared"]);
+    migrated.tells(&["mosquitto.conf:28: listener 8885", "cafile"]);
     migrated.tells(&["path /mqtt"]);
     migrated.tells(&["pages of all sites"]);
 }

@@ -27,6 +27,11 @@ impl Refusal {
         Self::of(StatusCode::FORBIDDEN, sentence)
     }
 
+    /// Returns the sentence.
+    pub fn sentence(&self) -> &str {
+        &self.sentence
+    }
+
     /// Returns the status.
     #[cfg(test)]
     pub fn status(&self) -> StatusCode {

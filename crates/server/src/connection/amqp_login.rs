@@ -195,12 +195,14 @@ impl AmqpConnection {
     }
 
     /// Applies the consequence of a change.
-    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: Consequence) -> Next {
+    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: &Consequence) -> Next {
         match consequence {
             Consequence::Ends => self.disconnect(turn, BY_ADMINISTRATOR),
             Consequence::Revoked => self.disconnect(turn, REVOKED),
+            // A client without a user has no rights but those of its keys.
+            Consequence::OtherRules(_) => Next::Wait,
             Consequence::Renewed { must_log_in } => {
-                self.identity.renew(turn, self.id(), must_log_in);
+                self.identity.renew(turn, self.id(), *must_log_in);
                 Next::Wait
             }
         }

@@ -257,7 +257,12 @@ impl Connection {
         {
             return Err(self.refuse(turn, connect, &BANNED));
         }
-        let permissions = principal.map(|principal| permissions_of(principal, client_id));
+        let permissions = match principal {
+            Some(principal) => Some(permissions_of(principal, client_id)),
+            None => tenant_of(connect.username)
+                .and_then(|tenant| turn.shared.logins.authenticator.policy_for_anybody(tenant))
+                .map(|policy| Arc::new(Permissions::new(policy, "", client_id))),
+        };
         let arrival = Arrival {
             id: self.id,
             peer: self.peer,
@@ -300,12 +305,20 @@ impl Connection {
     }
 
     /// Applies the consequence of a change.
-    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: Consequence) -> Next {
+    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: &Consequence) -> Next {
         match consequence {
             Consequence::Ends => self.end(turn, &BY_ADMINISTRATOR),
             Consequence::Revoked => self.end(turn, &REVOKED),
+            Consequence::OtherRules(policy) => {
+                if let Stage::Active(client) = &mut self.stage {
+                    let permissions =
+                        Arc::new(Permissions::new(Arc::clone(policy), "", client.client_id()));
+                    client.change_permissions(&mut turn.turn, permissions);
+                }
+                Next::Wait
+            }
             Consequence::Renewed { must_log_in } => {
-                self.identity.renew(turn, self.id, must_log_in);
+                self.identity.renew(turn, self.id, *must_log_in);
                 Next::Wait
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use barid_auth::{Inquiry, Principal, Revocable, Version};
 use barid_core::time::MonoTime;
+use barid_engine::access::Policy;
 use barid_engine::ids::ConnectionId;
 
 use crate::logins::Changes;
@@ -29,12 +30,14 @@ pub(super) struct Identity {
 }
 
 /// The consequence of a change for a connected client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Consequence {
     /// The client is disconnected: it is banned, or it needs a user now and has none.
     Ends,
     /// The client is disconnected: its certificate is revoked.
     Revoked,
+    /// The client has no user, and the rules of its tenant have changed.
+    OtherRules(Arc<Policy>),
     /// The user of the client is looked up again.
     Renewed {
         /// Whether a user that cannot be looked up without its credentials has to log in again.
@@ -140,8 +143,15 @@ impl Connected<'_> {
             }
             None if has_key || !changes.concern_all_of(tenant) => None,
             None => {
-                let may_stay = shared.logins.authenticator.allows_anybody(tenant);
-                (!may_stay).then_some(Consequence::Ends)
+                let authenticator = &shared.logins.authenticator;
+                Some(match authenticator.allows_anybody(tenant) {
+                    true => Consequence::OtherRules(
+                        authenticator
+                            .policy_for_anybody(tenant)
+                            .unwrap_or_else(|| Arc::new(Policy::everything())),
+                    ),
+                    false => Consequence::Ends,
+                })
             }
         }
     }

@@ -317,7 +317,7 @@ impl Running {
             let Some(consequence) = slot.connection.consequence(&self.shared, &changes) else {
                 continue;
             };
-            self.give_turn(place, |connection, turn, _| connection.apply(turn, consequence));
+            self.give_turn(place, |connection, turn, _| connection.apply(turn, &consequence));
             checked += 1;
             if checked == CHECKED {
                 return;

@@ -122,7 +122,7 @@ impl Peer {
     }
 
     /// Applies the consequence of a change.
-    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: Consequence) -> Next {
+    pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: &Consequence) -> Next {
         match self {
             Self::Mqtt(connection) => connection.apply(turn, consequence),
             Self::Amqp(connection) => connection.apply(turn, consequence),

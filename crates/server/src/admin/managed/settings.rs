@@ -27,7 +27,7 @@ pub struct Described {
     summary: Summary,
     /// `None`: the tenant has no settings in the store.
     settings: Option<StoredTenant>,
-    /// The reason why the settings cannot be read.
+    /// The reason why the settings cannot be read, or why nobody can log in.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -53,6 +53,7 @@ pub async fn put(
 ) -> Result<(StatusCode, Json<Described>), Refusal> {
     let name = name(path)?;
     let settings = parse(members(&body)?)?;
+    check_back_ends(&served, &settings)?;
     let done = change(&served, |commits| {
         let managed = &served.shared.engine.managed;
         let done = managed.change(ManagedKind::Tenant, &name, commits, |before| {
@@ -87,6 +88,7 @@ pub async fn patch(
                 Refusal::conflict(sentence)
             })?;
             let settings = changed(&before.unwrap_or_default(), changes)?;
+            check_back_ends(&served, &settings)?;
             Ok::<_, Refusal>(Some(settings.to_text()))
         })?;
         info!(%by, tenant = name, "changed the settings of a tenant");
@@ -151,6 +153,22 @@ fn parse(members: Map<String, Value>) -> Result<StoredTenant, Refusal> {
     Ok(settings)
 }
 
+/// Refuses back ends that the configuration does not have: nobody could log in to the tenant.
+fn check_back_ends(served: &Served, tenant: &StoredTenant) -> Result<(), Refusal> {
+    let settings = served.shared.settings();
+    let names = tenant.auth.iter().flatten();
+    match names.into_iter().find(|name| !settings.has_back_end(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let known: Vec<_> = settings.back_ends().collect();
+            let known = known.join("`, `");
+            Err(Refusal::bad_request(format!(
+                "`auth`: there is no back end `{name}`; the configuration has `{known}`"
+            )))
+        }
+    }
+}
+
 fn changed(
     before: &StoredTenant,
     mut changes: Map<String, Value>,
@@ -180,7 +198,12 @@ impl Described {
             None => Summary::without_state(name, has_settings),
         };
         match stored {
-            Ok(settings) => Self { summary, settings, problem: None },
+            Ok(settings) => {
+                let checked = settings.as_ref().map(|tenant| check_back_ends(served, tenant));
+                let problem =
+                    checked.and_then(Result::err).map(|refusal| refusal.sentence().into());
+                Self { summary, settings, problem }
+            }
             Err(error) => Self { summary, settings: None, problem: Some(error.to_string()) },
         }
     }
