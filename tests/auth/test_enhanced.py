@@ -88,6 +88,25 @@ def test_scram(scram_broker, dial):
     client.ping()
 
 
+def test_what_follows_the_proof_comes_at_the_rate(broker_with, dial):
+    """It is in one piece with the last AUTH, so that it is read before the client has a session."""
+    running = broker_with(f'''
+        [[users]]
+        name = "acme/ada"
+        password = "{verifier("secret", "--scram")}"
+        [tenants.acme.limits]
+        inbound_bytes_rate = 20000
+    ''')
+    client, scram = dial(V5, running), Scram("acme/ada", "secret")
+    challenge = begin(client, scram, username="acme/ada")
+    answer = wire.auth(CONTINUE, properties(scram.final(challenge.properties["authentication_data"])))
+    started = time.monotonic()
+    client.send(answer + wire.publish("t", bytes(1_000)) * 60 + wire.pingreq())
+    client.expect(CONNACK, reason=0)
+    client.expect(wire.PINGRESP)
+    assert 1.9 < time.monotonic() - started < 3.5, "41,000 bytes behind the burst"
+
+
 def test_the_user_of_scram_is_the_user(scram_broker, dial, login):
     """A CONNECT without a user name has the name in the exchange; the rules of that user apply."""
     client = dial(V5, scram_broker)

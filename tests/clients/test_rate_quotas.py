@@ -14,7 +14,7 @@ import pytest
 
 import wire
 from broker import until
-from running import hashed
+from running import barid, hashed
 
 # How far a measured rate may be from the quota.
 TOLERANCE = 0.1
@@ -446,6 +446,164 @@ def test_bytes_of_a_user(broker_with, connect, ear, flood, topic):
     time.sleep(2)
     more = running.metric(r'^barid_bytes_total\{tenant="default",direction="in",type="publish"\}') - received
     assert more / 2 == pytest.approx(200_000, rel=0.15)
+
+
+# ------------------------------------------------------------------------------------- who evades, and who pays
+
+
+def rush(broker, packets: bytes, seconds: float = 3, patience: float = 0.02) -> int:
+    """Connects, sends these packets in one piece and closes, again and again. Returns how many connections it were."""
+    ends, count = time.monotonic() + seconds, 0
+    while time.monotonic() < ends:
+        with socket.create_connection(broker.address) as stream:
+            stream.settimeout(patience)
+            try:
+                stream.sendall(packets)
+                stream.recv(64)
+            except OSError:
+                pass
+        count += 1
+    return count
+
+
+def waits_for_acknowledgement(client: wire.Client) -> float:
+    started = time.monotonic()
+    client.publish("quiet", b"x", qos=1)
+    return time.monotonic() - started
+
+
+def hashed_for_device(password: str) -> str:
+    """A hash that costs little to verify."""
+    done = barid("passwd", "--stdin", "--cost", "device", input=password)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("has_login", [False, True], ids=["anybody", "login"])
+def test_what_is_sent_with_connect_comes_at_the_rate(broker_with, connect, ear, has_login):
+    """Though a client that connects again and again sends it all at once."""
+    logins = "".join(f'[[users]]\nname = "x/{name}"\npassword = "{hashed_for_device("secret")}"\n' for name in ("eve", "ear"))
+    running = broker_with(f"{logins if has_login else ''}[tenants.x.limits]\n"
+                          "inbound_bytes_rate = 20000\nuser_inbound_bytes_rate = 10000\n")
+    password = b"secret" if has_login else None
+    listener = ear(connect(to=running, username="x/ear", password=password), "t")
+    packets = wire.connect("e", username="x/eve", password=password) + wire.publish("t", bytes(1_000)) * 60
+    connections = rush(running, packets, patience=0.05)
+    assert connections > 10
+    assert 0 < sum(listener.sizes) < 60_000, "a burst and three seconds are 40,000 bytes"
+
+
+def test_what_is_sent_with_connect_is_not_lost(broker_with, connect, dial, ear, topic):
+    """It comes in order, at the rate, and before what is sent later; nor does Keep Alive end the connection."""
+    running = broker_with("[limits]\ninbound_bytes_rate = 20000\n")
+    listener = ear(connect(to=running), topic)
+    client = dial(wire.V5, running)
+    messages = [wire.publish(topic, b"%08d" % number + bytes(992)) for number in range(60)]
+    started = time.monotonic()
+    client.send(b"".join([wire.connect("c", keep_alive=1), *messages]), wire.publish(topic, b"%08d" % 60))
+    client.expect(wire.CONNACK, reason=0)
+    until(lambda: len(listener) == 61)
+    assert numbers(listener.payloads) == list(range(61))
+    assert 1.9 < time.monotonic() - started < 3.5, "42,000 bytes behind the burst"
+    assert listener.times[40] - listener.times[20] > 0.7, "not all at the end"
+    assert running.metric(r'^barid_quota_throttled_seconds_total\{.*quota="inbound_bytes_rate"\}') > 1.5
+
+
+def test_large_connects_of_a_user_leave_its_tenant_alone(broker_with, connect, dial):
+    running = broker_with("[limits]\ninbound_bytes_rate = 100000\nuser_inbound_bytes_rate = 20000\n")
+    bob = connect(to=running, username="bob")
+    large = wire.connect("e", username="eve", will=wire.Will("nobody", bytes(60_000)))
+    waits = []
+    for _ in range(6):
+        rush(running, large, 0.5)
+        waits.append(waits_for_acknowledgement(bob))
+    assert max(waits) < 0.5, waits
+    for version in (wire.V311, wire.V5):
+        rush(running, large, 0.1)
+        refused(running, dial, version, RATE, "user_inbound_bytes_rate", "eve")
+    assert quotas(running)["user_inbound_bytes_rate"]["refused"] > 10
+    assert "inbound_bytes_rate" not in quotas(running) or quotas(running)["inbound_bytes_rate"]["refused"] == 0
+
+
+def test_large_connects_bring_a_tenant_into_no_long_debt(broker_with, connect, dial):
+    """Without a quota of users they cost its other clients a second and one of them, not hours."""
+    running = broker_with("[limits]\ninbound_bytes_rate = 100000\n")
+    bob = connect(to=running, username="bob")
+    rush(running, wire.connect("e", username="eve", will=wire.Will("nobody", bytes(60_000))), 2)
+    refused(running, dial, wire.V5, RATE, "inbound_bytes_rate", "eve")
+    assert waits_for_acknowledgement(bob) < 2.5
+    assert quotas(running)["inbound_bytes_rate"]["refused"] > 10
+
+
+def test_pings_of_a_user_leave_its_tenant_alone(broker_with, connect):
+    """A client whose answers exceed its quota is not read from, so it cannot cause more."""
+    running = broker_with("[limits]\noutbound_bytes_rate = 100000\nuser_outbound_bytes_rate = 10000\n")
+    bob, ada = connect(to=running, username="bob"), connect(to=running, username="ada")
+    bob.subscribe("t")
+    eves = [connect(to=running, username="eve") for _ in range(3)]
+    floods = [Flood(eve, [wire.pingreq() * 20_000] * 1_000) for eve in eves]
+    answered, waits, started = 0, [], time.monotonic()
+    while time.monotonic() - started < 3:
+        for eve in eves:
+            try:
+                answered += len(eve.stream.recv(1 << 16))
+            except TimeoutError:
+                pass
+        sent = time.monotonic()
+        ada.publish("t", b"x")
+        bob.receive(b"x")
+        waits.append(time.monotonic() - sent)
+    for flood in floods:
+        flood.stop()
+    assert 20_000 < answered < 60_000, "a burst, a second of debt and three seconds are 50,000 bytes"
+    assert max(waits) < 0.5, waits
+    assert quotas(running)["user_outbound_bytes_rate"]["throttled_seconds"] > 2
+
+
+def test_a_client_that_waits_for_its_answers_gets_them(broker_with, connect):
+    """All of them, and Keep Alive does not end its connection."""
+    running = broker_with("[limits]\noutbound_bytes_rate = 1000\n")
+    client = connect(to=running, keep_alive=1)
+    started = time.monotonic()
+    client.send(*[wire.publish("t", b"x", qos=1, packet_id=number + 1) for number in range(900)], wire.pingreq())
+    answers = [client.recv() for _ in range(901)]
+    assert [answer.packet_id for answer in answers if answer.kind == wire.PUBACK] == list(range(1, 901))
+    assert wire.PINGRESP in (answer.kind for answer in answers)
+    assert 1.2 < time.monotonic() - started < 3, "3,600 bytes, of which 2,000 are sent at once"
+
+
+@pytest.mark.parametrize("version", [wire.V311, wire.V5])
+def test_wills_come_at_the_rate(broker_with, connect, dial, ear, version):
+    """A client that connects with a will and goes away, again and again, sends messages."""
+    running = broker_with("[limits]\npublish_rate = 10\nuser_publish_rate = 5\n")
+    listener = ear(connect(to=running, username="ear"), "t")
+    rush(running, wire.connect("e", version, username="eve", will=wire.Will("t", b"x")), 3)
+    time.sleep(0.3)
+    assert 5 <= len(listener) <= 27, "a burst, a second of debt, and three seconds"
+    assert quotas(running)["user_publish_rate"]["refused"] > 10
+    for _ in range(5):
+        connack = dial(version, running).connect("f", username="eve", will=wire.Will("t", b"x"))
+        if connack.reason != 0:
+            break
+    assert connack.reason == (RATE if version == wire.V5 else 3)
+    if version == wire.V5:
+        assert "user_publish_rate" in connack.properties["reason_string"]
+    connect(version, to=running, username="eve")
+    connect(version, to=running, username="bob", will=wire.Will("t", b"x"))
+
+
+def test_at_the_limit_of_a_tenant_clients_connect(broker_with, connect, flood, topic):
+    """The places of clients that wait are no debt that refuses others, with a will or without one."""
+    running = broker_with("[limits]\npublish_rate = 1000\ninbound_bytes_rate = 50000\noutbound_bytes_rate = 50000\n")
+    for _ in range(20):
+        flood(connect(to=running), topic)
+        connect(to=running).subscribe(topic)
+    time.sleep(1.5)
+    for _ in range(20):
+        client = connect(to=running, will=wire.Will("w", b"x"))
+        started = time.monotonic()
+        client.publish("quiet", b"x", qos=1)
+        assert time.monotonic() - started < 2
 
 
 # ----------------------------------------------------------------------------------------------------- reload

@@ -66,6 +66,8 @@ pub struct Admitted {
     pub metered: Metered,
     /// The pace of what is sent to the client; `None`: no quota limits it.
     pub outbound: Option<Box<Pace>>,
+    /// Whether the bytes that were read before the connection was admitted, and handled afterwards, are counted.
+    pub is_counted: bool,
 }
 
 /// A key that the client has proved to possess, and the limits of its use.
@@ -290,13 +292,18 @@ impl Admitted {
     /// Admits a connection, unless a quota of the tenant has no room for it.
     fn new(context: &Context, tenant: Arc<Tenant>, key: &str) -> Result<Self, Denied> {
         let (worker, limits) = (&context.worker, tenant.limits());
-        let permit = tenant.quotas.admit(worker.now, &limits, key, false).map_err(|quota| {
+        let permit = tenant.quotas.admit(worker.now, &limits, key, false).and_then(|permit| {
+            // Its bytes are counted when the frames that were read together with the login have been handled.
+            permit.pay(worker.now, 0, 0)?;
+            Ok(permit)
+        });
+        let permit = permit.map_err(|quota| {
             tenant.refused(worker, quota, key);
             Denied::Quota(quota)
         })?;
         let metered = Metered::new(&tenant.quotas, permit, key);
         let outbound = metered.outbound();
-        Ok(Self { tenant, metered, outbound })
+        Ok(Self { tenant, metered, outbound, is_counted: false })
     }
 
     /// Applies the quotas as they are now, if they have changed.

@@ -228,6 +228,7 @@ impl Container {
                 }
             }
         }
+        self.has_received(bytes.len());
         handled
     }
 

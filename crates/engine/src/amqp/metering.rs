@@ -45,7 +45,16 @@ impl Container {
     pub fn has_read(&mut self, bytes: usize) {
         let now = self.worker.now;
         if let Some(admitted) = self.access.admitted_mut() {
+            admitted.is_counted = true;
             admitted.metered.has_read(now, bytes);
+        }
+    }
+
+    /// Counts bytes that were handled, unless they were counted when they were read: the client may have sent
+    /// much in one piece with its token.
+    pub(super) fn has_received(&mut self, bytes: usize) {
+        if self.access.admitted().is_some_and(|admitted| !admitted.is_counted) {
+            self.has_read(bytes);
         }
     }
 

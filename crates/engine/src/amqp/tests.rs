@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use barid_amqp::frame::{
     self, AMQP_HEADER, Attach, Begin, Body, Open, Performative, ReceiverSettles, Role, SASL_HEADER,
@@ -24,8 +25,9 @@ use crate::departures::Departures;
 use crate::durable::Storage;
 use crate::engine::{Engine, EngineSettings};
 use crate::ids::ConnectionId;
-use crate::limits::Limits;
+use crate::limits::{Limits, Quota};
 use crate::owner::{Farewell, Owner};
+use crate::quotas::Flow;
 use crate::random::tests::COUNTING;
 use crate::router::Router;
 use crate::turn::{Scratch, Turn};
@@ -386,6 +388,42 @@ fn who_is_not_let_in_is_told_whether_to_try_again() {
         let tenant = world.context.engine.tenants.get("acme").unwrap();
         assert_eq!(tenant.totals().refused_connects, 1);
     }
+}
+
+#[test]
+fn what_is_sent_behind_a_login_counts() {
+    let limits = Limits { inbound_bytes_rate: 1_000, ..Limits::default() };
+    let mut world = World::new(limits);
+    // The clock of the test begins at zero, with empty buckets.
+    world.context.worker.now = world.context.worker.now.after(Duration::from_secs(1));
+    let try_in = |world: &mut World| {
+        let mut client = world.connect(1);
+        client.log_in(world, "acme/ada", "secret").unwrap();
+        let said = client.decide(world, "acme/ada", granted("acme/ada", "[]"));
+        (client, said)
+    };
+    let debt = |world: &World| {
+        let tenant = world.context.engine.tenants.get("acme").unwrap();
+        tenant.quotas.usage().bucket(Flow::Inbound).debt(world.context.worker.now).as_millis()
+    };
+    let (mut client, said) = try_in(&mut world);
+    assert_eq!(said, [Said::Outcome(0)]);
+    let empty_frame = [0, 0, 0, 8, 2, 0, 0, 0];
+    let mut bytes = AMQP_HEADER.to_vec();
+    let open = Performative::Open(Box::new(Open::new("box-1")));
+    frame::encode(&mut bytes, 0, &open, &[]);
+    bytes.extend(empty_frame.repeat(500));
+    assert_eq!(client.say(&mut world, &bytes), [Said::Opened]);
+    assert_eq!(debt(&world), bytes.len() as u128 - 1_000);
+    client.say(&mut world, &empty_frame);
+    assert_eq!(debt(&world), bytes.len() as u128 - 1_000, "later bytes count when they are read");
+    assert_eq!(client.container.may_read(10), 0);
+    let (_, said) = try_in(&mut world);
+    assert_eq!(said, [Said::Outcome(4)], "refused while the tenant owes more than a second");
+    let tenant = world.context.engine.tenants.get("acme").unwrap();
+    assert_eq!(tenant.counted().refused[Quota::InboundBytesRate as usize], 1);
+    world.context.worker.now = world.context.worker.now.after(Duration::from_millis(2_100));
+    assert_eq!(try_in(&mut world).1, [Said::Outcome(0)]);
 }
 
 #[test]

@@ -123,6 +123,10 @@ pub fn admit(
     let permit = tenant
         .quotas
         .admit(context.worker.now, &limits, &metered_user, comes_back)
+        .and_then(|permit| {
+            permit.pay(context.worker.now, len + 2, connect.will.is_some().into())?;
+            Ok(permit)
+        })
         .map_err(|quota| refused(context, &tenant, quota, client_id))?;
     let opening = Opening {
         version: connect.version,
@@ -159,8 +163,8 @@ pub fn admit(
     let (session, epoch, revoked) = open_session(context, &tenant, &opening, link, wanted)?;
     // After the session can be found: a reload either is seen here, or finds the session.
     let mut metered = Metered::new(&tenant.quotas, permit, &metered_user);
+    metered.expect_bytes(len + 2);
     let is_paced = Client::set_pace(&session, epoch, &metered);
-    metered.has_read(context.worker.now, len + 2);
     let counters = tenant.counters(context.worker.id);
     counters.received.add(PacketType::Connect, 1, len as u64 + 2);
     counters.connects.add(1);
@@ -218,6 +222,24 @@ fn refused(context: &Context, tenant: &Tenant, quota: Quota, client_id: &str) ->
         Quota::UserConnectRate => (
             ReasonCode::ConnectionRateExceeded,
             "too many clients of the user connect in a second (user_connect_rate): try again later",
+        ),
+        Quota::InboundBytesRate => (
+            ReasonCode::ConnectionRateExceeded,
+            "clients of the tenant have sent too much (inbound_bytes_rate): try again later",
+        ),
+        Quota::UserInboundBytesRate => (
+            ReasonCode::ConnectionRateExceeded,
+            "clients of the user have sent too much (user_inbound_bytes_rate): try again later",
+        ),
+        Quota::PublishRate => (
+            ReasonCode::ConnectionRateExceeded,
+            "clients of the tenant have sent too many messages (publish_rate), and a will is one: \
+             try again later",
+        ),
+        Quota::UserPublishRate => (
+            ReasonCode::ConnectionRateExceeded,
+            "clients of the user have sent too many messages (user_publish_rate), and a will is one: \
+             try again later",
         ),
         Quota::MaxUserConnections => {
             (ReasonCode::QuotaExceeded, "the user has too many connections (max_user_connections)")

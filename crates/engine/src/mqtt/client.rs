@@ -238,8 +238,9 @@ impl Client {
                     break;
                 }
             };
-            if header.packet_type() == PacketType::Publish
-                && !self.may_publish(&turn.context.worker)
+            let worker = &turn.context.worker;
+            if !self.may_be_answered(worker, turn.scratch, header)
+                || (header.packet_type() == PacketType::Publish && !self.may_publish(worker))
             {
                 self.interrupted = true;
                 break;
@@ -541,6 +542,7 @@ impl Client {
     /// Sends the answers.
     fn answer(&mut self, turn: &mut Turn<'_>, out: &mut dyn Write) {
         let answers = &mut turn.scratch.answers;
+        self.metered.end_answers(turn.context.worker.now, answers.len());
         if answers.is_empty() {
             // The scratch memory is shared: commits that remain from packets without an answer must not delay
             // the answers to the next client.

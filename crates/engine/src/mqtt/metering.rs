@@ -1,14 +1,20 @@
 //! The quotas of rates, as they apply to an MQTT client.
 
 use barid_core::time::MonoTime;
+use mqtt_proto::{FixedHeader, PacketType};
 
 use super::client::Client;
 use crate::quotas::Metered;
 use crate::session::SessionRef;
+use crate::turn::Scratch;
 use crate::worker::Worker;
 
-/// Maximum number of messages of a client that are granted at a time.
+/// Maximum number of messages of a client, and maximum number of bytes of answers, that are granted at a time.
 const MESSAGES_MAX: u64 = 64;
+const ANSWERS_MAX: u64 = 64 * 1024;
+
+/// Length of an acknowledgement without properties.
+const ACK_LEN: usize = 4;
 
 impl Client {
     /// Whether the client must not be read from now, because of a quota.
@@ -36,6 +42,31 @@ impl Client {
     /// Counts bytes that were read from the client, perhaps none.
     pub fn has_read(&mut self, now: MonoTime, bytes: usize) {
         self.metered.has_read(now, bytes);
+    }
+
+    /// Tells that the client had sent so many bytes before it had a session. They count when they are handled,
+    /// as if they were [read](Self::may_read) then.
+    pub fn expect_bytes(&mut self, bytes: usize) {
+        self.metered.expect_bytes(bytes);
+    }
+
+    /// Whether the packet with this header may be handled now, although it will be answered. An answer is never
+    /// delayed, so a client whose answers would exceed a quota may not cause any.
+    #[inline]
+    pub(super) fn may_be_answered(
+        &mut self,
+        worker: &Worker,
+        scratch: &Scratch,
+        header: FixedHeader,
+    ) -> bool {
+        if self.metered.answers.is_none() || !is_answered(header) {
+            return true;
+        }
+        // Acknowledgements are encoded later, those of a run together.
+        let waiting = scratch.run.ids.len() + scratch.acks.len();
+        self.metered.has_answered(worker.now, scratch.answers.len() + ACK_LEN * waiting);
+        let Some(answers) = &mut self.metered.answers else { return true };
+        self.tenant.pass(worker, answers, ANSWERS_MAX, &self.session.client_id).is_some()
     }
 
     /// The time until which messages for the client wait because of a quota.
@@ -69,5 +100,14 @@ impl Client {
         let is_paced = pace.is_some();
         session.set_pace(epoch, pace);
         is_paced
+    }
+}
+
+/// Whether the broker answers a packet with this header.
+fn is_answered(header: FixedHeader) -> bool {
+    match header.packet_type() {
+        PacketType::Publish => header.first & 0b0110 != 0,
+        PacketType::PubAck | PacketType::PubComp | PacketType::Disconnect => false,
+        _ => true,
     }
 }

@@ -35,7 +35,14 @@ impl Bucket {
     /// Takes at least `least` and at most `most` tokens, as many as the bucket has, and returns their number.
     /// Returns 0, and takes nothing, if it has fewer than `least`. Without a limit it has `most`.
     pub fn take(&self, now: MonoTime, least: u64, most: u64) -> u64 {
+        self.borrow(now, least, most, Duration::ZERO)
+    }
+
+    /// Takes tokens as [`Self::take`] does, also those that will be there after this time. So the bucket gets
+    /// into debt by at most this time.
+    pub fn borrow(&self, now: MonoTime, least: u64, most: u64, ahead: Duration) -> u64 {
         let (rate, now) = (self.rate(), nanos(now));
+        let ahead = u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX);
         if rate == 0 {
             return most;
         }
@@ -45,7 +52,8 @@ impl Bucket {
         let mut taken = 0;
         self.change(|paid_at| {
             let from = full(paid_at, now);
-            taken = worth(now.saturating_sub(from) + rounding, rate).min(most);
+            let time = now.saturating_add(ahead).saturating_sub(from);
+            taken = worth(time.saturating_add(rounding), rate).min(most);
             if taken < least.max(1) {
                 taken = 0;
             }
@@ -190,6 +198,19 @@ mod tests {
         assert_eq!(bucket.debt(at(100)), millis(100));
         assert_eq!(bucket.debt(at(200)), Duration::ZERO);
         assert_eq!(bucket.take(at(250), 1, 100), 50);
+    }
+
+    #[test]
+    fn who_may_borrow_gets_no_further_ahead_than_it_may() {
+        let (bucket, second) = (Bucket::new(100), Duration::from_secs(1));
+        assert_eq!(bucket.borrow(at(0), 1, 30, second), 30);
+        assert_eq!(bucket.take(at(0), 1, 100), 70, "nothing of the burst is lost");
+        assert_eq!(bucket.borrow(at(0), 1, 60, second), 60);
+        assert_eq!(bucket.borrow(at(0), 1, 60, second), 40);
+        assert_eq!((bucket.debt(at(0)), bucket.borrow(at(0), 1, 60, second)), (second, 0));
+        assert_eq!(bucket.take(at(0), 1, 1), 0);
+        assert_eq!(bucket.borrow(at(100), 1, 60, second), 10);
+        assert_eq!(bucket.borrow(at(1_000_000), 1, u64::MAX, second), 200);
     }
 
     #[test]

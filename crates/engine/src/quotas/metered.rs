@@ -6,7 +6,7 @@ use barid_core::time::MonoTime;
 
 use super::pace::Pace;
 use super::usage::{Flow, Place, Usage};
-use super::{Permit, Quotas};
+use super::{DEBT_MAX, Permit, Quotas};
 
 /// The quotas that one connection is under: its permit, and the pace at which it is read from. Quotas may
 /// change while it is connected.
@@ -20,13 +20,25 @@ pub struct Metered {
     pub messages: Option<Box<Pace>>,
     /// The pace of the client's bytes; `None`: they are not limited.
     pub bytes: Option<Box<Pace>>,
+    /// The pace of the answers to the client's packets, in bytes; `None`: they are not limited.
+    pub answers: Option<Box<Pace>>,
+    /// Bytes of the answers in this turn that were counted.
+    answered: usize,
 }
 
 impl Metered {
     /// Begins to apply the quotas to a connection of a user. [`Self::outbound`] must be called next.
     pub fn new(quotas: &Quotas, permit: Permit, user: &str) -> Self {
         let version = quotas.version();
-        let mut new = Self { permit, user: user.into(), version, messages: None, bytes: None };
+        let mut new = Self {
+            permit,
+            user: user.into(),
+            version,
+            messages: None,
+            bytes: None,
+            answers: None,
+            answered: 0,
+        };
         new.set_paces();
         new
     }
@@ -56,12 +68,12 @@ impl Metered {
     /// The time until which the client must not be read from.
     pub fn waits_until(&self) -> Option<MonoTime> {
         let until = |pace: &Option<Box<Pace>>| pace.as_ref().and_then(|pace| pace.until());
-        until(&self.messages).max(until(&self.bytes))
+        until(&self.messages).max(until(&self.bytes)).max(until(&self.answers))
     }
 
     /// Whether the client must not be read from now. Waits that are over by now end.
     pub fn waits(&mut self, now: MonoTime) -> bool {
-        let paces = [&mut self.messages, &mut self.bytes].into_iter().flatten();
+        let paces = [&mut self.messages, &mut self.bytes, &mut self.answers].into_iter().flatten();
         paces.fold(false, |waits, pace| {
             pace.end_wait(now);
             waits || pace.until().is_some()
@@ -70,13 +82,42 @@ impl Metered {
 
     /// Whether a quota has slowed the client down lately.
     pub fn is_at_limit(&self, now: MonoTime) -> bool {
-        [&self.messages, &self.bytes].into_iter().flatten().any(|pace| pace.is_at_limit(now))
+        let paces = [&self.messages, &self.bytes, &self.answers].into_iter().flatten();
+        paces.into_iter().any(|pace| pace.is_at_limit(now))
     }
 
     /// Counts bytes that were read from the client, at the end of a read.
     pub fn has_read(&mut self, now: MonoTime, bytes: usize) {
         if let Some(pace) = &mut self.bytes {
             pace.spend(now, bytes as u64);
+            pace.rest();
+        }
+    }
+
+    /// Tells that the client has sent so many bytes that are still to be counted.
+    pub fn expect_bytes(&mut self, bytes: usize) {
+        if let Some(pace) = &mut self.bytes {
+            pace.expect(bytes as u64);
+        }
+    }
+
+    /// Counts the answers of a turn, which take so many bytes until now.
+    pub fn has_answered(&mut self, now: MonoTime, bytes: usize) {
+        if let Some(pace) = &mut self.answers {
+            let before = std::mem::replace(&mut self.answered, bytes);
+            if before > bytes {
+                pace.unspend((before - bytes) as u64);
+            } else {
+                pace.spend(now, (bytes - before) as u64);
+            }
+        }
+    }
+
+    /// Counts the answers of a turn, which has ended. They take so many bytes.
+    pub fn end_answers(&mut self, now: MonoTime, bytes: usize) {
+        self.has_answered(now, bytes);
+        self.answered = 0;
+        if let Some(pace) = &mut self.answers {
             pace.rest();
         }
     }
@@ -90,9 +131,11 @@ impl Metered {
 
     fn set_paces(&mut self) {
         // The old ones give back what they have not used, before the new ones ask.
-        (self.messages, self.bytes) = (None, None);
+        (self.messages, self.bytes, self.answers) = (None, None, None);
+        self.answered = 0;
         self.messages = self.pace(Flow::Publish);
         self.bytes = self.pace(Flow::Inbound);
+        self.answers = self.pace(Flow::Outbound).map(|pace| pace.going_ahead(DEBT_MAX));
     }
 
     fn pace(&self, flow: Flow) -> Option<Box<Pace>> {

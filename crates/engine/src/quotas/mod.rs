@@ -16,7 +16,7 @@ use std::time::Duration;
 use barid_core::time::MonoTime;
 
 use crate::limits::{Limits, Quota};
-use usage::Place;
+use usage::{Place, quota};
 use users::Users;
 
 pub use metered::Metered;
@@ -25,6 +25,11 @@ pub use usage::{Flow, Usage};
 
 /// Minimum time between two log lines about one quota of one tenant.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// Debt of a bucket, as the time in which its rate pays for it, up to which CONNECT is accepted and packets are
+/// answered. A tenant at its limit always has a debt: that of the places that its connections have taken, about
+/// 20 ms for one that waits and 1 s for 500. Clients that only connect or publish must not notice these.
+const DEBT_MAX: Duration = Duration::from_secs(1);
 
 /// The quotas of a tenant that limit connections and rates, and what is used of them.
 #[derive(Debug)]
@@ -44,6 +49,36 @@ pub struct Permit {
     tenant: Place,
     /// `None`: the users of the tenant had no limits.
     user: Option<Place>,
+}
+
+impl Permit {
+    /// Pays for a CONNECT of so many bytes, with so many messages: 1 if it has a will. For AMQP, whose bytes are
+    /// counted later, it has none of both.
+    ///
+    /// It is accepted although the buckets have too few tokens, unless one is in debt by more than [`DEBT_MAX`].
+    /// So no bucket gets further into debt than this and one CONNECT, however often a client connects.
+    ///
+    /// # Errors
+    /// The quota that refuses the CONNECT. Nothing has been paid.
+    pub fn pay(&self, now: MonoTime, bytes: usize, messages: u64) -> Result<(), Quota> {
+        let costs = [(Flow::Inbound, bytes as u64), (Flow::Publish, messages)];
+        let costs = costs.into_iter().filter(|(flow, count)| *flow == Flow::Inbound || *count > 0);
+        let of_user = self.user.iter().map(|place| (place.usage(), true));
+        let usages = of_user.chain([(self.tenant.usage(), false)]);
+        for (usage, of_user) in usages.clone() {
+            for (flow, _) in costs.clone() {
+                if usage.bucket(flow).debt(now) > DEBT_MAX {
+                    return Err(quota(flow, of_user));
+                }
+            }
+        }
+        for (usage, _) in usages {
+            for (flow, count) in costs.clone() {
+                usage.bucket(flow).charge(now, count);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Quotas {
@@ -142,6 +177,8 @@ impl Quotas {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(millis: u64) -> MonoTime {
@@ -242,6 +279,145 @@ mod tests {
         let version = quotas.version();
         quotas.set(at(0), &unlimited, &Limits { max_qos: 1, ..Limits::default() });
         assert_eq!(quotas.version(), version, "no rate has changed");
+    }
+
+    fn rates_of_bytes() -> Limits {
+        Limits {
+            inbound_bytes_rate: 100_000,
+            user_inbound_bytes_rate: 20_000,
+            outbound_bytes_rate: 100_000,
+            user_outbound_bytes_rate: 10_000,
+            publish_rate: 10,
+            user_publish_rate: 5,
+            ..Limits::default()
+        }
+    }
+
+    fn debt(quotas: &Quotas, flow: Flow, millis: u64) -> u128 {
+        quotas.usage().bucket(flow).debt(at(millis)).as_millis()
+    }
+
+    #[test]
+    fn large_connects_of_a_user_leave_the_tenant_to_others() {
+        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let pay = |user: &str, millis, bytes| {
+            let permit = quotas.admit(at(millis), &limits, user, false).unwrap();
+            permit.pay(at(millis), bytes, 0)
+        };
+        pay("eve", 0, 60_000).unwrap();
+        for millis in 0..1_000 {
+            assert_eq!(pay("eve", millis, 60_000), Err(Quota::UserInboundBytesRate));
+            assert_eq!(debt(&quotas, Flow::Inbound, millis), 0);
+        }
+        pay("bob", 999, 60_000).unwrap();
+        pay("eve", 1_000, 60_000).expect("a second of debt is left");
+        assert_eq!(pay("eve", 1_000, 60_000), Err(Quota::UserInboundBytesRate));
+        // Many users use up the tenant, with one CONNECT more than a second of debt.
+        let mut users = (0..).map(|user| pay(&user.to_string(), 1_000, 60_000));
+        assert_eq!(users.find_map(Result::err), Some(Quota::InboundBytesRate));
+        assert!((1_001..1_600).contains(&debt(&quotas, Flow::Inbound, 1_000)));
+        assert_eq!(pay("joe", 1_000, 1), Err(Quota::InboundBytesRate));
+        let joe = quotas.usage_of("joe").unwrap();
+        assert_eq!(joe.bucket(Flow::Inbound).take(at(1_000), 1, 90_000), 20_000, "nothing is paid");
+    }
+
+    #[test]
+    fn a_will_is_a_message() {
+        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let admit = |millis| quotas.admit(at(millis), &limits, "eve", false).unwrap();
+        let accepted = (0..3_000).filter(|millis| admit(*millis).pay(at(*millis), 9, 1).is_ok());
+        let accepted = accepted.count();
+        assert!((20..=26).contains(&accepted), "{accepted} for a burst, a debt, and three seconds");
+        assert_eq!(admit(2_999).pay(at(2_999), 9, 1), Err(Quota::UserPublishRate));
+        admit(2_999).pay(at(2_999), 9, 0).expect("without a will it goes on");
+    }
+
+    #[test]
+    fn answers_are_counted_and_come_at_the_rate() {
+        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let connect = |user| {
+            let permit = quotas.admit(at(0), &limits, user, false).unwrap();
+            Metered::new(&quotas, permit, user)
+        };
+        let mut eves: Vec<_> = (0..50).map(|_| connect("eve")).collect();
+        let mut answered = 0;
+        for millis in 0..3_000 {
+            let now = at(millis);
+            for eve in eves.iter_mut().filter_map(|eve| (!eve.waits(now)).then_some(eve)) {
+                let mut bytes = 0;
+                while matches!(eve.answers.as_mut().unwrap().ask(now, 1_000), Pass::Go(_)) {
+                    bytes += 2;
+                    eve.has_answered(now, bytes);
+                }
+                eve.end_answers(now, bytes);
+                assert!(eve.waits_until().is_some(), "it is not read from");
+                answered += bytes;
+            }
+            assert_eq!(debt(&quotas, Flow::Outbound, millis), 0, "others have their messages");
+        }
+        assert!((48_000..=51_000).contains(&answered), "{answered} bytes");
+    }
+
+    #[test]
+    fn answers_do_not_wait_for_the_places_of_messages() {
+        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let permit = quotas.admit(at(0), &limits, "ada", false).unwrap();
+        let mut ada = Metered::new(&quotas, permit, "ada");
+        let mut messages = ada.outbound().unwrap();
+        messages.spend(at(0), 10_000 + 9_000);
+        assert!(matches!(messages.ask(at(0), 100), Pass::Begins(_)));
+        let answers = ada.answers.as_mut().unwrap();
+        assert!(matches!(answers.ask(at(0), 100), Pass::Go(_)), "0.9 s of debt");
+        answers.rest();
+        messages.spend(at(0), 2_000);
+        assert_eq!(answers.ask(at(0), 100), Pass::Begins(Quota::UserOutboundBytesRate));
+        let until = ada.waits_until().unwrap();
+        assert!((at(100)..at(120)).contains(&until), "{until:?}: until a second of debt is left");
+    }
+
+    proptest! {
+        /// Whoever connects, and however large the CONNECT is: no bucket gets further into debt than a second and
+        /// one CONNECT, and who is refused has paid nothing.
+        #[test]
+        fn connects_bring_no_bucket_further_into_debt_than_one_of_them(
+            rates in (1..5_000_u64, 1..5_000_u64),
+            connects in proptest::collection::vec((0..3_u8, 0..900_u64, 1..20_000_usize), 1..60),
+        ) {
+            let limits = Limits {
+                inbound_bytes_rate: rates.0,
+                user_inbound_bytes_rate: rates.1,
+                ..Limits::default()
+            };
+            let quotas = Quotas::new(&limits);
+            let (mut now, mut paid) = (0, 0);
+            for (user, pause, bytes) in &connects {
+                now += pause;
+                let user = user.to_string();
+                let permit = quotas.admit(at(now), &limits, &user, false).unwrap();
+                let of_user = quotas.usage_of(&user).unwrap();
+                let debts = || {
+                    [(quotas.usage(), rates.0), (&of_user, rates.1)]
+                        .map(|(usage, rate)| (usage.bucket(Flow::Inbound).debt(at(now)), rate))
+                };
+                let before = debts();
+                let result = permit.pay(at(now), *bytes, 0);
+                paid += if result.is_ok() { *bytes as u64 } else { 0 };
+                prop_assert_eq!(
+                    result.is_ok(),
+                    before.iter().all(|(debt, _)| *debt <= DEBT_MAX)
+                );
+                if result.is_err() {
+                    prop_assert_eq!(debts(), before);
+                }
+                for (debt, rate) in debts() {
+                    let packet = Duration::from_secs_f64(*bytes as f64 / rate as f64);
+                    let most = DEBT_MAX.max(before.iter().map(|(debt, _)| *debt).max().unwrap());
+                    prop_assert!(debt <= most + packet + Duration::from_micros(1), "{debt:?}");
+                }
+            }
+            let most = rates.0 * (now + 2_000) / 1_000 + 20_000;
+            prop_assert!(paid <= most, "{paid} bytes in {now} ms");
+        }
     }
 
     #[test]

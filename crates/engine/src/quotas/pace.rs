@@ -36,6 +36,8 @@ const LATELY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Pace {
     flow: Flow,
+    /// Time by which the buckets may be in debt before the connection has to wait.
+    ahead: Duration,
     /// The tenant and the user, as far as they have a limit.
     tenant: Option<Arc<Usage>>,
     user: Option<Arc<Usage>>,
@@ -84,6 +86,7 @@ impl Pace {
         (tenant.is_some() || user.is_some()).then(|| {
             Box::new(Self {
                 flow,
+                ahead: Duration::ZERO,
                 tenant,
                 user,
                 credit: 0,
@@ -94,6 +97,17 @@ impl Pace {
                 waited_at: None,
             })
         })
+    }
+
+    /// Lets the connection go on while the buckets are in debt by at most this time.
+    pub(super) fn going_ahead(mut self: Box<Self>, ahead: Duration) -> Box<Self> {
+        self.ahead = ahead;
+        self
+    }
+
+    /// Tells that the connection will ask for so many tokens.
+    pub(super) fn expect(&mut self, count: u64) {
+        self.portion = count;
     }
 
     /// Asks for at most `most` tokens.
@@ -149,6 +163,16 @@ impl Pace {
         }
     }
 
+    /// Takes back tokens that the connection has [spent](Self::spend) and did not need.
+    pub(super) fn unspend(&mut self, count: u64) {
+        self.used = self.used.saturating_sub(count);
+        if self.waits.is_some() {
+            self.usages().for_each(|usage| usage.bucket(self.flow).give_back(count));
+        } else {
+            self.credit += count;
+        }
+    }
+
     /// Gives back what was granted and not used, because the connection has nothing more to do now.
     pub fn rest(&mut self) {
         if self.used > 0 {
@@ -176,7 +200,7 @@ impl Pace {
     fn take(&self, now: MonoTime, least: u64, most: u64) -> u64 {
         let mut taken = most;
         for (index, usage) in self.usages().enumerate() {
-            let here = usage.bucket(self.flow).take(now, least, taken);
+            let here = usage.bucket(self.flow).borrow(now, least, taken, self.ahead);
             for before in self.usages().take(index) {
                 before.bucket(self.flow).give_back(taken - here);
             }
@@ -196,6 +220,7 @@ impl Pace {
         }
         self.credit = portion;
         let (wait, of_user) = longest;
+        let wait = wait.saturating_sub(self.ahead);
         if wait.is_zero() {
             return None;
         }
@@ -209,7 +234,8 @@ impl Pace {
     /// The portion to ask for.
     fn next_portion(&self, now: MonoTime) -> u64 {
         let debt = self.usages().map(|usage| usage.bucket(self.flow).debt(now)).max();
-        let waiting = debt.unwrap_or_default().as_secs_f64() / LONG_QUEUE.as_secs_f64();
+        let wait = debt.unwrap_or_default().saturating_sub(self.ahead);
+        let waiting = wait.as_secs_f64() / LONG_QUEUE.as_secs_f64();
         let expected = match self.used {
             0 => self.portion,
             used => used.saturating_mul(2),
@@ -366,6 +392,24 @@ mod tests {
         let before = one.credit;
         one.spend(at(0), 5);
         assert_eq!(one.credit, before);
+    }
+
+    #[test]
+    fn what_was_not_needed_is_taken_back() {
+        let tenant = usage(1_000);
+        let mut one = pace(&tenant, None);
+        assert_eq!(one.ask(at(0), 10), Pass::Go(10));
+        one.spend(at(0), 8);
+        one.unspend(5);
+        assert_eq!((one.credit, one.used), (7, 3));
+        one.rest();
+        assert_eq!((one.portion, tenant.bucket(Flow::Inbound).take(at(0), 1, 9_999)), (3, 997));
+        // Who waits has no more than its place.
+        one.spend(at(0), 8);
+        assert!(matches!(one.ask(at(0), 10), Pass::Begins(_)));
+        let (credit, before) = (one.credit, debt(&tenant, at(0)));
+        one.unspend(5);
+        assert_eq!((one.credit, debt(&tenant, at(0))), (credit, before - 5));
     }
 
     #[test]

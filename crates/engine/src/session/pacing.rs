@@ -1,8 +1,8 @@
 //! The pace at which a client is sent messages, if a quota limits it.
 //!
 //! A message leaves the queue only when the bytes of its packet may be sent. So what waits in `unsent` has
-//! been paid for, and acknowledgements do not wait behind it. They count, but are never delayed: their number
-//! is that of the packets that the client sends.
+//! been paid for, and acknowledgements do not wait behind it. These are counted where they are caused
+//! (`mqtt/metering.rs`): a packet whose answer would exceed the quotas is not handled yet.
 
 use barid_core::time::MonoTime;
 use mqtt_proto::QoS;

@@ -87,7 +87,7 @@ impl Answers {
     }
 
     /// Bytes of all packets.
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.ordered.len() + self.releases.len() + self.prompt.len()
     }
 
@@ -160,7 +160,6 @@ impl Session {
         if outlet.epoch != epoch {
             return true;
         }
-        outlet.charge(worker, answers.len());
         let mut first = self.hold_back(&mut outlet, answers, rooms);
         if !answers.prompt.is_empty() {
             outlet.append(&Commits::default(), |packets| packets.push(&answers.prompt));

@@ -90,6 +90,7 @@ impl Connection {
         let (len, assigned) = (waiting.body.len(), waiting.assigned);
         let outcome = Outcome::Accepted(principal, version);
         self.admit(turn, &connect, len, outcome, assigned, Some(message.as_bytes()))?;
+        self.has_read(turn, packet.len());
         Ok(Some(packet.len()))
     }
 

@@ -59,6 +59,9 @@ pub struct Connection {
     pub(super) peer: SocketAddr,
     /// The beginning of a packet whose rest has not come yet.
     partial: Vec<u8>,
+    /// Number of bytes at the end of `partial` that the client sent before it had a session. They are handled
+    /// when the quotas allow it.
+    unpaid: usize,
     /// Whether the client has closed its side. The end of the stream is still to be read, and the kernel
     /// reports it only once.
     ends: bool,
@@ -109,6 +112,7 @@ impl Connection {
             listener,
             peer,
             partial: Vec::new(),
+            unpaid: 0,
             ends: false,
             delayed: None,
             stage,
@@ -198,13 +202,10 @@ impl Connection {
             return self.on_outcome_again(turn, outcome);
         }
         let Some(waiting) = self.take_waiting(turn) else { return Next::Wait };
-        let result = self
-            .accept(turn, &waiting, outcome)
-            .and_then(|()| {
-                self.has_read(turn, self.partial.len());
-                self.handle_partial(turn)
-            })
-            .and_then(|()| self.read(turn, buffer));
+        let result = self.accept(turn, &waiting, outcome).and_then(|()| {
+            self.owe(self.partial.len());
+            self.read(turn, buffer)
+        });
         result.unwrap_or_else(|end| self.end(turn, &end))
     }
 
@@ -375,6 +376,16 @@ impl Connection {
                 }
                 continue;
             }
+            if self.unpaid > 0 {
+                if self.pay(turn) == 0 {
+                    return Ok(Next::Wait);
+                }
+                self.handle_partial(turn)?;
+                if turn.turn.scratch.responses.take_are_much() || turn.turn.budget.is_spent() {
+                    return Ok(Next::Again);
+                }
+                continue;
+            }
             // A packet that does not fit into half the buffer is assembled in `partial`.
             let large = self.partial.len() > buffer.len() / 2;
             let kept = if large { 0 } else { self.partial.len() };
@@ -414,7 +425,7 @@ impl Connection {
             if turn.turn.scratch.responses.take_are_much() || turn.turn.budget.is_spent() {
                 return Ok(Next::Again);
             }
-            if self.is_interrupted() {
+            if self.is_interrupted() || self.unpaid > 0 {
                 continue;
             }
             if !filled && !self.ends && self.transport.short_read_is_all() {
@@ -433,10 +444,29 @@ impl Connection {
     }
 
     /// Counts bytes that were read from the client, perhaps none.
-    fn has_read(&mut self, turn: &IoTurn<'_>, bytes: usize) {
+    pub(super) fn has_read(&mut self, turn: &IoTurn<'_>, bytes: usize) {
         if let Stage::Active(client) = &mut self.stage {
             client.has_read(turn.turn.context.worker.now, bytes);
         }
+    }
+
+    /// Notes that so many bytes at the end of `partial` were sent before the client had a session.
+    fn owe(&mut self, bytes: usize) {
+        if let Stage::Active(client) = &mut self.stage
+            && bytes > 0
+        {
+            client.expect_bytes(bytes);
+            self.unpaid = bytes;
+        }
+    }
+
+    /// Pays for some of the bytes that were sent before the client had a session, as many as the quotas allow
+    /// now. Returns their number.
+    fn pay(&mut self, turn: &IoTurn<'_>) -> usize {
+        let paid = self.may_read(turn, self.unpaid);
+        self.has_read(turn, paid);
+        self.unpaid -= paid;
+        paid
     }
 
     fn is_interrupted(&self) -> bool {
@@ -445,7 +475,8 @@ impl Connection {
 
     pub(super) fn handle_partial(&mut self, turn: &mut IoTurn<'_>) -> Result<(), End> {
         let mut partial = std::mem::take(&mut self.partial);
-        let handled = self.handle(turn, &mut partial)?;
+        let paid = partial.len() - self.unpaid;
+        let handled = self.handle(turn, &mut partial[..paid])?;
         partial.drain(..handled);
         if !partial.is_empty() {
             self.partial = partial;
@@ -467,13 +498,12 @@ impl Connection {
     /// number of bytes handled.
     fn handle(&mut self, turn: &mut IoTurn<'_>, bytes: &mut [u8]) -> Result<usize, End> {
         let mut handled = 0;
+        let was_stranger = self.is_stranger();
         if let Stage::Connect { .. } = self.stage {
             match self.first_packet(turn, bytes)? {
                 Some(len) => handled = len,
                 None => return Ok(0),
             }
-            // The client has sent more, without waiting for CONNACK.
-            self.has_read(turn, bytes.len() - handled);
         }
         if let Stage::Challenged(_) = self.stage {
             match self.auth_packet(turn, &bytes[handled..])? {
@@ -481,10 +511,17 @@ impl Connection {
                 None => return Ok(handled),
             }
         }
+        let mut end = bytes.len();
+        if was_stranger && handled < end {
+            // The client has sent more, without waiting for CONNACK.
+            self.owe(end - handled);
+            self.pay(turn);
+            end -= self.unpaid;
+        }
         match &mut self.stage {
             Stage::Active(client) => {
                 let out = &mut self.transport;
-                handled += client.handle(&mut turn.turn, out, &mut bytes[handled..])?;
+                handled += client.handle(&mut turn.turn, out, &mut bytes[handled..end])?;
                 if let Some(auth) = client.take_auth() {
                     self.on_auth_again(turn, &auth)?;
                 }
@@ -529,7 +566,7 @@ impl Connection {
                 debug!(peer = %self.peer, listener = self.listener.name, "connection ended before it had a session: {end}");
             }
         }
-        self.partial = Vec::new();
+        (self.partial, self.unpaid) = (Vec::new(), 0);
         let now = turn.turn.context.worker.now;
         if self.delayed.is_some() {
             self.stage = Stage::Refused { until: now.after(DELAY) };

@@ -168,7 +168,7 @@ fn what_exceeds_the_rate_waits_and_leaves_in_order() {
 }
 
 #[test]
-fn acknowledgements_pass_and_count() {
+fn acknowledgements_pass() {
     let paced = Paced::new();
     let session = &paced.world.session;
     let mut puback = Vec::new();
@@ -184,12 +184,7 @@ fn acknowledgements_pass_and_count() {
     let answers = Answers { ordered: puback.repeat(100), ..Answers::default() };
     let write = |bytes: &[u8]| paced.world.pipe.write(bytes);
     session.answer(&worker(0), paced.world.epoch, &answers, usize::MAX, write);
-    assert_eq!(paced.world.written().len(), 400, "not delayed");
-    paced.offer(600, b"x", QoS::AtMostOnce, Writes::AtOnce);
-    assert_eq!(paced.world.written(), b"", "the debt of 1,005 and 400 bytes takes 703 ms");
-    paced.drain(600);
-    let until = session.paced_until(paced.world.epoch).unwrap();
-    assert!((at(703)..at(720)).contains(&until), "{until:?}");
+    assert_eq!(paced.world.written().len(), 400, "no message that waits delays them");
 }
 
 #[test]
