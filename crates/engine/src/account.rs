@@ -120,13 +120,13 @@ impl Account {
         self.settings.read().share_strategy
     }
 
-    /// Replaces the settings.
-    pub fn set(&self, now: MonoTime, settings: TenantSettings) {
+    /// Replaces the settings. Returns whether connections must be woken.
+    pub fn set(&self, now: MonoTime, settings: TenantSettings) -> bool {
         let before = self.limits();
         let after = Arc::clone(&settings.limits);
         // A connection that finds the new version of the quotas must find the new limits, too.
         *self.settings.write() = settings;
-        self.quotas.set(now, &before, &after);
+        self.quotas.set(now, &before, &after)
     }
 
     /// The limits of a session's queue, with the room that the tenant has left.

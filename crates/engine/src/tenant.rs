@@ -327,27 +327,24 @@ impl Tenants {
     }
 
     /// Gives the tenant of this name, if it exists, the settings that it has now. Returns the tenant, and whether
-    /// its quotas of rates or users have changed.
+    /// its connections must be woken.
     pub(crate) fn refresh(&self, now: MonoTime, name: &str) -> Option<(Arc<Tenant>, bool)> {
         // Under this lock, nobody else gives the tenant settings that are older.
         let by_name = self.by_name.write();
         let tenant = by_name.get(name)?;
-        let before = tenant.quotas.version();
-        tenant.set(now, (self.settings_of.read())(name));
-        Some((Arc::clone(tenant), tenant.quotas.version() != before))
+        let wakes = tenant.set(now, (self.settings_of.read())(name));
+        Some((Arc::clone(tenant), wakes))
     }
 
-    /// Sets the maximum number of tenants, and new settings for all tenants. Returns the tenants whose quotas of
-    /// rates or users have changed.
+    /// Sets the maximum number of tenants, and new settings for all tenants. Returns the tenants whose connections
+    /// must be woken.
     pub fn set(&self, now: MonoTime, most: usize, settings_of: SettingsOf) -> Vec<Arc<Tenant>> {
         self.most.store(most, Ordering::Relaxed);
         let mut changed = Vec::new();
         // Under this lock, no tenant is created with the old settings and misses the new ones.
         let by_name = self.by_name.write();
         for tenant in by_name.values() {
-            let before = tenant.quotas.version();
-            tenant.set(now, settings_of(&tenant.name));
-            if tenant.quotas.version() != before {
+            if tenant.set(now, settings_of(&tenant.name)) {
                 changed.push(Arc::clone(tenant));
             }
         }

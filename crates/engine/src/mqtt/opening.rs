@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
-use super::wanted::{Refusal, Wanted};
+use super::wanted::{Refusal, Wanted, window};
 use crate::access::Permissions;
 use crate::context::Context;
 use crate::durable::Commits;
@@ -132,8 +132,8 @@ pub(super) fn open_session(
     let rule = if present { Rule::ConnectWhenNotedAsPresent } else { Rule::ConnectWhenGone };
     let noted = noted.if_holds(rule);
     let connack = (&connack[..], noted.clone());
-    let (epoch, had_client) =
-        session.attach(link, wanted.window, survives, wanted.aliases, connack);
+    let window = window(wanted.receive_maximum, &tenant.limits());
+    let (epoch, had_client) = session.attach(link, window, survives, wanted.aliases, connack);
     if !noted.is_empty() {
         session.release_held();
     }
