@@ -91,6 +91,8 @@ limits! {
     durability: DurabilityClass = DurabilityClass::Local,
     /// Maximum number of subscriptions of one client.
     max_subscriptions: usize = 10_000,
+    /// Maximum number of subscriptions of all sessions of the tenant together.
+    max_tenant_subscriptions: usize = 10_000_000,
     /// Maximum memory of the subscriptions of one client, approximately, in bytes.
     max_subscription_bytes: usize = 16 * 1024 * 1024,
     /// Maximum number of levels of all patterns of wildcards in the tenant's subscriptions: `a/+` and `b/+`
@@ -181,6 +183,7 @@ quotas! {
     MaxUserConnections = "max_user_connections",
     MaxSessions = "max_sessions",
     MaxSubscriptions = "max_subscriptions",
+    MaxTenantSubscriptions = "max_tenant_subscriptions",
     MaxSubscriptionBytes = "max_subscription_bytes",
     MaxPatternLevels = "max_pattern_levels",
     MaxQueuedMessages = "max_queued_messages",
@@ -213,6 +216,7 @@ impl Quota {
             Self::MaxUserConnections => of_count(limits.max_user_connections),
             Self::MaxSessions => of_count(limits.max_sessions),
             Self::MaxSubscriptions => of_count(limits.max_subscriptions),
+            Self::MaxTenantSubscriptions => of_count(limits.max_tenant_subscriptions),
             Self::MaxSubscriptionBytes => of_count(limits.max_subscription_bytes),
             Self::MaxPatternLevels => of_count(limits.max_pattern_levels),
             Self::MaxQueuedMessages => of_count(limits.max_queued_messages),

@@ -223,6 +223,9 @@ impl Client {
         if is_new && subscriptions.count() >= limits.max_subscriptions {
             return Some(Quota::MaxSubscriptions);
         }
+        if is_new && self.tenant.index.subscription_count() >= limits.max_tenant_subscriptions {
+            return Some(Quota::MaxTenantSubscriptions);
+        }
         if is_new && bytes > limits.max_subscription_bytes {
             return Some(Quota::MaxSubscriptionBytes);
         }

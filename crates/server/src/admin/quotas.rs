@@ -46,6 +46,7 @@ fn used(tenant: &Tenant, quota: Quota) -> Option<u64> {
     Some(match quota {
         Quota::MaxConnections => count(tenant.connections()),
         Quota::MaxSessions => count(tenant.sessions.len()),
+        Quota::MaxTenantSubscriptions => count(tenant.index.subscription_count()),
         Quota::MaxTenantQueuedMessages => count(tenant.queued.messages()),
         Quota::MaxTenantQueuedBytes => count(tenant.queued.bytes()),
         Quota::MaxRetainedMessages => count(tenant.retained_by_clients()),
