@@ -120,6 +120,9 @@ limits! {
     max_session_expiry: u32 = u32::MAX,
     /// Maximum number of queues, topics and their subscriptions. Beyond, none is created.
     max_entities: usize = 10_000,
+    /// Maximum size of the messages, sessions and states in all queues and subscriptions of topics together, in
+    /// bytes, including an overhead for each.
+    max_tenant_entity_bytes: usize = 1024 * 1024 * 1024 * 1024,
     /// Maximum time from accepting a connection to its CONNECT, in seconds, including the TLS and WebSocket
     /// handshakes.
     connect_timeout: u32 = 10,
@@ -197,6 +200,7 @@ quotas! {
     MaxStateValue = "max_state_value",
     MaxStateWatchers = "max_state_watchers",
     MaxEntities = "max_entities",
+    MaxTenantEntityBytes = "max_tenant_entity_bytes",
 }
 
 impl Quota {
@@ -230,6 +234,7 @@ impl Quota {
             Self::MaxStateValue => of_count(limits.max_state_value),
             Self::MaxStateWatchers => of_count(limits.max_state_watchers),
             Self::MaxEntities => of_count(limits.max_entities),
+            Self::MaxTenantEntityBytes => of_count(limits.max_tenant_entity_bytes),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::amqp_clients::AmqpClients;
 use crate::bindings::Bindings;
 use crate::denials::DenialLog;
 use crate::durable::Shards;
-use crate::entities::{Alarm, Entities};
+use crate::entities::{Admits, AdmitsBytes, Alarm, Entities};
 use crate::metrics::Totals;
 use crate::names::{DEFAULT_TENANT, OTHERS};
 use crate::random::Random;
@@ -125,8 +125,13 @@ impl Tenant {
             let admits = move |count| {
                 account.upgrade().map_or(Err(0), |account| account.admits_entities(count))
             };
+            let account = Arc::downgrade(&self.account);
+            let admits_bytes = move |bytes| {
+                account.upgrade().is_some_and(|account| account.admits_entity_bytes(bytes))
+            };
             let named = (self.stored_number(), &*self.name);
-            Entities::new(named, &self.shards, alarm, self.random, Box::new(admits))
+            let admit = (Box::new(admits) as Admits, Box::new(admits_bytes) as AdmitsBytes);
+            Entities::new(named, &self.shards, alarm, self.random, admit)
         })
     }
 

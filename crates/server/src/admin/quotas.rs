@@ -55,6 +55,9 @@ fn used(tenant: &Tenant, quota: Quota) -> Option<u64> {
         Quota::MaxStateBytes => of_keys(Usage::bytes),
         Quota::MaxStateWatchers => of_keys(Usage::watchers),
         Quota::MaxEntities => tenant.used_entities().map_or(0, |entities| count(entities.len())),
+        Quota::MaxTenantEntityBytes => {
+            tenant.used_entities().map_or(0, |entities| count(entities.bytes()))
+        }
         _ => return None,
     })
 }
