@@ -408,6 +408,35 @@ def test_sessions(broker_with, connect, dial):
     assert quotas(running)["max_sessions"] == {"limit": 1, "used": 1, "refused": 1, "throttled_seconds": None}
 
 
+def test_subscriptions_of_a_tenant(broker_with, connect, oasis):
+    """Those of all clients count together, also of sessions without a client and after a restart, until they end."""
+    limits = "[tenants.acme.limits]\nmax_tenant_subscriptions = 3\n"
+    running = broker_with(limits)
+    refusal = 0x97 if oasis == wire.V5 else 0x80
+
+    def of(tenant: str, name: str, clean: bool = True) -> wire.Client:
+        properties = {} if clean or oasis != wire.V5 else {"properties": {"session_expiry_interval": 1000}}
+        return connect(oasis, client_id=name, to=running, tenant=tenant, clean=clean, **properties)
+
+    first, second = of("acme", "first", clean=False), of("acme", "second")
+    assert first.subscribe("a", "$share/s/a").reasons == [0, 0]
+    assert second.subscribe("a", "b", "a").reasons == [0, refusal, 0]
+    assert of("globex", "first").subscribe("a", "b", "c", "d").reasons == [0] * 4
+    assert quotas(running, "acme")["max_tenant_subscriptions"] == {"limit": 3, "used": 3, "refused": 1, "throttled_seconds": None}
+    assert running.metric(r'barid_quota_refused_total{tenant="acme",quota="max_tenant_subscriptions"}') == 1
+    second.unsubscribe("a")
+    assert second.subscribe("b").reasons == [0]
+    first.disconnect()
+    second.disconnect()
+    running.restart()
+    second = of("acme", "second")
+    assert second.subscribe("b", "c").reasons == [0, refusal], "two are those of the first session"
+    first = of("acme", "first")
+    assert second.subscribe("c", "d", "e").reasons == [0, 0, refusal], "its session has ended"
+    running.reload(limits.replace("3", "4"))
+    assert first.subscribe("e", "f").reasons == [0, refusal]
+
+
 # ------------------------------------------------------------------------------------------------------ users
 
 

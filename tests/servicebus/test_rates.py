@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -53,6 +54,27 @@ def test_messages_are_taken_at_the_rate(own_broker, dial, path):
     assert throttled(broker, "publish_rate") > 2
     receiver = dial(broker).session().receiver(path())
     assert [int(one.message.data[:6]) for one in receiver.receive(350)] == list(range(350))
+
+
+@pytest.mark.queue()
+def test_all_entities_of_a_tenant_together_are_bounded(own_broker, dial, path):
+    """The queue alone may hold much more."""
+    broker = own_broker("[limits]\nmax_tenant_entity_bytes = 100000\n")
+    connection = dial(broker).session()
+    sender = connection.sender(path())
+    first, second, third = send(sender, 3, size=60_000)
+    accepted(sender, first)
+    for number in (second, third):
+        refusal = sender.outcome(number)
+        assert refusal.descriptor == 0x25 and "max_tenant_entity_bytes" in str(refusal), refusal
+    quota = json.loads(broker.http("/v1/tenants/default")[1])["quotas"]["max_tenant_entity_bytes"]
+    assert 60_000 < quota["used"] < 61_000 and quota["refused"] == 2 and quota["limit"] == 100_000
+    assert broker.metric(r'^barid_quota_refused_total.*"max_tenant_entity_bytes"') == 2
+    broker.restart()
+    sender = dial(broker).session().sender(path())
+    number, small = send(sender, 1, size=60_000) + send(sender, 1)
+    assert sender.outcome(number).descriptor == 0x25, "what is stored counts"
+    accepted(sender, small)
 
 
 @pytest.mark.queue()

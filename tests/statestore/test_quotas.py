@@ -143,3 +143,19 @@ def test_watchers_go_with_their_connection(limited, end):
             client.client.disconnect()
         elif end == "lost":
             client.client.drop()
+
+
+def test_limits_change_for_connected_clients(broker_with, store):
+    """In both directions, without a new connection."""
+    running = broker_with("[limits]\nmax_state_keys = 1\nmax_state_value = 10\n")
+    client = store(to=running)
+    client.set(b"a", b"x")
+    for request in (("SET", "b", "x"), ("SET", "a", "x" * 20)):
+        assert client.ask(*request).payload == error(QUOTA)
+    running.reload("[limits]\nmax_state_keys = 100\nmax_state_value = 100\n")
+    client.set(b"b", b"x" * 20)
+    client.watch(b"b")
+    running.reload("[limits]\nmax_state_keys = 2\nmax_state_watchers = 1\n")
+    for request in (("SET", "c", "x"), ("KEYNOTIFY", "a")):
+        assert client.ask(*request).payload == error(QUOTA)
+    assert client.get(b"b")[0] == b"x" * 20, "what is there stays"

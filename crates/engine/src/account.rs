@@ -44,6 +44,8 @@ pub struct Account {
     settings: RwLock<TenantSettings>,
     /// Number of refusals because of `max_entities`. They are rare, and happen on threads that have no counters.
     refused_entities: AtomicU64,
+    /// Number of refusals because of `max_tenant_entity_bytes`. They happen also on threads that have no counters.
+    refused_entity_bytes: AtomicU64,
     /// The counts of an earlier tenant of the same name that was removed.
     before: Option<Box<Totals>>,
     /// The counters and drops of each thread, created when the thread first uses the tenant.
@@ -88,6 +90,7 @@ impl Account {
             random,
             settings: RwLock::new(settings),
             refused_entities: AtomicU64::new(0),
+            refused_entity_bytes: AtomicU64::new(0),
             before,
             counters: (0..workers).map(|_| OnceLock::new()).collect(),
         }
@@ -120,13 +123,13 @@ impl Account {
         self.settings.read().share_strategy
     }
 
-    /// Replaces the settings.
-    pub fn set(&self, now: MonoTime, settings: TenantSettings) {
+    /// Replaces the settings. Returns whether connections must be woken.
+    pub fn set(&self, now: MonoTime, settings: TenantSettings) -> bool {
         let before = self.limits();
         let after = Arc::clone(&settings.limits);
         // A connection that finds the new version of the quotas must find the new limits, too.
         *self.settings.write() = settings;
-        self.quotas.set(now, &before, &after);
+        self.quotas.set(now, &before, &after)
     }
 
     /// The limits of a session's queue, with the room that the tenant has left.
@@ -212,6 +215,15 @@ impl Account {
         Err(most)
     }
 
+    /// Whether the entities of the tenant may hold so many bytes. A refusal is counted.
+    pub fn admits_entity_bytes(&self, bytes: usize) -> bool {
+        let admits = bytes <= self.limits().max_tenant_entity_bytes;
+        if !admits {
+            self.refused_entity_bytes.fetch_add(1, Ordering::Relaxed);
+        }
+        admits
+    }
+
     /// Asks for at most `most` tokens for a client. Returns how many may be used now, or `None` if the
     /// connection has to wait, which is counted, and logged now and then.
     pub fn pass(&self, worker: &Worker, pace: &mut Pace, most: u64, client: &str) -> Option<u64> {
@@ -263,6 +275,8 @@ impl Account {
         }
         totals.refused[Quota::MaxEntities as usize] +=
             self.refused_entities.load(Ordering::Relaxed);
+        totals.refused[Quota::MaxTenantEntityBytes as usize] +=
+            self.refused_entity_bytes.load(Ordering::Relaxed);
         totals
     }
 }

@@ -113,12 +113,12 @@ impl Engine {
 
     /// Gives a tenant the settings that it has now according to the function in [`EngineSettings`].
     pub fn refresh(&self, tenant: &str) {
-        let Some((tenant, quotas_changed)) = self.tenants.refresh(self.clock.now(), tenant) else {
+        let Some((tenant, wakes)) = self.tenants.refresh(self.clock.now(), tenant) else {
             return;
         };
         // Under the new limits, queues that were full may have room.
         tenant.sessions.for_each(|session| session.look_for_room());
-        if quotas_changed {
+        if wakes {
             wake_waiting(&tenant);
         }
     }
@@ -132,14 +132,14 @@ impl Engine {
         for tenant in self.tenants.all() {
             tenant.sessions.for_each(|session| session.look_for_room());
         }
-        // Under the new quotas, connections that wait may go on, and others have to wait.
+        // Under the new limits, connections that wait may go on, and others have to wait.
         for tenant in changed {
             wake_waiting(&tenant);
         }
     }
 }
 
-/// Wakes the connections of a tenant whose quotas have changed.
+/// Wakes the connections of a tenant, which find new limits.
 fn wake_waiting(tenant: &Tenant) {
     tenant.sessions.for_each(|session| session.wake_owner());
     tenant.amqp_clients.wake_all();

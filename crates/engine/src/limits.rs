@@ -91,6 +91,8 @@ limits! {
     durability: DurabilityClass = DurabilityClass::Local,
     /// Maximum number of subscriptions of one client.
     max_subscriptions: usize = 10_000,
+    /// Maximum number of subscriptions of all sessions of the tenant together.
+    max_tenant_subscriptions: usize = 10_000_000,
     /// Maximum memory of the subscriptions of one client, approximately, in bytes.
     max_subscription_bytes: usize = 16 * 1024 * 1024,
     /// Maximum number of levels of all patterns of wildcards in the tenant's subscriptions: `a/+` and `b/+`
@@ -118,6 +120,9 @@ limits! {
     max_session_expiry: u32 = u32::MAX,
     /// Maximum number of queues, topics and their subscriptions. Beyond, none is created.
     max_entities: usize = 10_000,
+    /// Maximum size of the messages, sessions and states in all queues and subscriptions of topics together, in
+    /// bytes, including an overhead for each.
+    max_tenant_entity_bytes: usize = 1024 * 1024 * 1024 * 1024,
     /// Maximum time from accepting a connection to its CONNECT, in seconds, including the TLS and WebSocket
     /// handshakes.
     connect_timeout: u32 = 10,
@@ -181,6 +186,7 @@ quotas! {
     MaxUserConnections = "max_user_connections",
     MaxSessions = "max_sessions",
     MaxSubscriptions = "max_subscriptions",
+    MaxTenantSubscriptions = "max_tenant_subscriptions",
     MaxSubscriptionBytes = "max_subscription_bytes",
     MaxPatternLevels = "max_pattern_levels",
     MaxQueuedMessages = "max_queued_messages",
@@ -194,6 +200,7 @@ quotas! {
     MaxStateValue = "max_state_value",
     MaxStateWatchers = "max_state_watchers",
     MaxEntities = "max_entities",
+    MaxTenantEntityBytes = "max_tenant_entity_bytes",
 }
 
 impl Quota {
@@ -213,6 +220,7 @@ impl Quota {
             Self::MaxUserConnections => of_count(limits.max_user_connections),
             Self::MaxSessions => of_count(limits.max_sessions),
             Self::MaxSubscriptions => of_count(limits.max_subscriptions),
+            Self::MaxTenantSubscriptions => of_count(limits.max_tenant_subscriptions),
             Self::MaxSubscriptionBytes => of_count(limits.max_subscription_bytes),
             Self::MaxPatternLevels => of_count(limits.max_pattern_levels),
             Self::MaxQueuedMessages => of_count(limits.max_queued_messages),
@@ -226,6 +234,7 @@ impl Quota {
             Self::MaxStateValue => of_count(limits.max_state_value),
             Self::MaxStateWatchers => of_count(limits.max_state_watchers),
             Self::MaxEntities => of_count(limits.max_entities),
+            Self::MaxTenantEntityBytes => of_count(limits.max_tenant_entity_bytes),
         }
     }
 

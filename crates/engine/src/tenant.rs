@@ -15,7 +15,7 @@ use crate::amqp_clients::AmqpClients;
 use crate::bindings::Bindings;
 use crate::denials::DenialLog;
 use crate::durable::Shards;
-use crate::entities::{Alarm, Entities};
+use crate::entities::{Admits, AdmitsBytes, Alarm, Entities};
 use crate::metrics::Totals;
 use crate::names::{DEFAULT_TENANT, OTHERS};
 use crate::random::Random;
@@ -125,8 +125,13 @@ impl Tenant {
             let admits = move |count| {
                 account.upgrade().map_or(Err(0), |account| account.admits_entities(count))
             };
+            let account = Arc::downgrade(&self.account);
+            let admits_bytes = move |bytes| {
+                account.upgrade().is_some_and(|account| account.admits_entity_bytes(bytes))
+            };
             let named = (self.stored_number(), &*self.name);
-            Entities::new(named, &self.shards, alarm, self.random, Box::new(admits))
+            let admit = (Box::new(admits) as Admits, Box::new(admits_bytes) as AdmitsBytes);
+            Entities::new(named, &self.shards, alarm, self.random, admit)
         })
     }
 
@@ -327,27 +332,24 @@ impl Tenants {
     }
 
     /// Gives the tenant of this name, if it exists, the settings that it has now. Returns the tenant, and whether
-    /// its quotas of rates or users have changed.
+    /// its connections must be woken.
     pub(crate) fn refresh(&self, now: MonoTime, name: &str) -> Option<(Arc<Tenant>, bool)> {
         // Under this lock, nobody else gives the tenant settings that are older.
         let by_name = self.by_name.write();
         let tenant = by_name.get(name)?;
-        let before = tenant.quotas.version();
-        tenant.set(now, (self.settings_of.read())(name));
-        Some((Arc::clone(tenant), tenant.quotas.version() != before))
+        let wakes = tenant.set(now, (self.settings_of.read())(name));
+        Some((Arc::clone(tenant), wakes))
     }
 
-    /// Sets the maximum number of tenants, and new settings for all tenants. Returns the tenants whose quotas of
-    /// rates or users have changed.
+    /// Sets the maximum number of tenants, and new settings for all tenants. Returns the tenants whose connections
+    /// must be woken.
     pub fn set(&self, now: MonoTime, most: usize, settings_of: SettingsOf) -> Vec<Arc<Tenant>> {
         self.most.store(most, Ordering::Relaxed);
         let mut changed = Vec::new();
         // Under this lock, no tenant is created with the old settings and misses the new ones.
         let by_name = self.by_name.write();
         for tenant in by_name.values() {
-            let before = tenant.quotas.version();
-            tenant.set(now, settings_of(&tenant.name));
-            if tenant.quotas.version() != before {
+            if tenant.set(now, settings_of(&tenant.name)) {
                 changed.push(Arc::clone(tenant));
             }
         }

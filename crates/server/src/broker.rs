@@ -260,7 +260,7 @@ impl Broker {
                 report.applied.push(what.to_owned());
             }
         };
-        note(old.limits != new.limits, "limits (for clients that connect from now on)");
+        note(old.limits != new.limits, "limits");
         note(old.tenants != new.tenants, "tenants");
         note(old.durability != new.durability, "durability (for clients that connect from now on)");
         note(old.max_tenants != new.max_tenants, "max_tenants");

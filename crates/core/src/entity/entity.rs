@@ -122,7 +122,7 @@ impl Entity {
     }
 
     /// Bytes that count against the limit of the entity.
-    pub(super) fn footprint(&self) -> usize {
+    pub fn footprint(&self) -> usize {
         let messages: usize = self.parts.iter().map(Messages::footprint).sum();
         messages + self.sessions.as_ref().map_or(0, |sessions| sessions.footprint())
     }

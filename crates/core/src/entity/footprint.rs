@@ -40,7 +40,7 @@ impl Entry {
 
 impl Incoming {
     /// Bytes that would count against the limit of the entity.
-    pub(super) fn footprint(&self) -> usize {
+    pub fn footprint(&self) -> usize {
         let ids = [self.session.as_ref(), self.message_id.as_ref()];
         message(self.bytes.len(), ids, self.overlay.as_ref())
     }

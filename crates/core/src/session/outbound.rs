@@ -370,6 +370,11 @@ impl Outbound {
         self.window.resume(window);
     }
 
+    /// Changes the limits of the messages in flight. What is in flight beyond them stays.
+    pub fn set_window(&mut self, window: WindowLimits) {
+        self.window.set_limits(window);
+    }
+
     /// The names of the shared subscriptions that have messages in flight or waiting here.
     pub fn shared(&self) -> HashSet<Arc<str>> {
         let all = self.window.kept().chain(self.queue.iter());

@@ -242,6 +242,11 @@ impl SendWindow {
         self.to_resend = u32::try_from(self.slots.len()).expect("at most 65,535 slots");
     }
 
+    /// Changes the limits. What is in flight beyond them stays.
+    pub fn set_limits(&mut self, limits: WindowLimits) {
+        self.limits = limits;
+    }
+
     /// Whether packets are still to be sent again.
     pub(super) fn is_resending(&self) -> bool {
         self.to_resend > 0
@@ -483,6 +488,23 @@ mod tests {
         assert_eq!(reserve(&mut window, QoS::AtLeastOnce), Some(4));
         assert_eq!(window.take_kept(|_| true).len(), 1);
         assert_eq!(window.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn limits_may_change_while_messages_are_in_flight() {
+        let limits = |messages| WindowLimits { messages, kept_bytes: usize::MAX };
+        let mut window = SendWindow::new(2);
+        assert_eq!(window.reserve(QoS::AtLeastOnce, None), Some(1));
+        assert_eq!(window.reserve(QoS::AtLeastOnce, None), Some(2));
+        window.set_limits(limits(3));
+        assert_eq!(window.reserve(QoS::AtLeastOnce, None), Some(3));
+        window.set_limits(limits(1));
+        for id in [1, 2, 3] {
+            assert_eq!(window.reserve(QoS::AtLeastOnce, None), None);
+            assert_eq!(window.on_puback(id, &mut ()), Acked::Expected);
+        }
+        assert_eq!(window.reserve(QoS::AtLeastOnce, None), Some(4));
+        assert_eq!(window.reserve(QoS::AtLeastOnce, None), None);
     }
 
     #[test]

@@ -310,7 +310,7 @@ impl Admitted {
     pub fn check_quotas(&mut self, now: MonoTime) {
         let quotas = &self.tenant.quotas;
         if self.metered.is_outdated(quotas) {
-            self.metered.refresh(now, quotas, self.tenant.limits().are_of_users());
+            self.metered.refresh(now, quotas, || self.tenant.limits());
             // The old one gives back what it has not used, before the new one asks.
             self.outbound = None;
             self.outbound = self.metered.outbound();

@@ -75,7 +75,7 @@ pub fn error_of_send(error: SendError, node: &Node) -> Error {
     match error {
         SendError::Gone => no_entity(node.path()),
         SendError::Refused(refusal) => error_of(refusal),
-        SendError::TooMuchWork | SendError::TooManyCopies => {
+        SendError::TenantFull | SendError::TooMuchWork | SendError::TooManyCopies => {
             Error::new(condition::RESOURCE_LIMIT, error.to_string())
         }
         other => Error::new(condition::SERVER_BUSY, other.to_string()),

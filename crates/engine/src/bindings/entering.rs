@@ -236,6 +236,7 @@ impl From<SendError> for Why {
     fn from(error: SendError) -> Self {
         match error {
             SendError::Refused(refusal) => Self::Refused(refusal),
+            SendError::TenantFull => Self::Refused(Refusal::QuotaExceeded),
             // Messages that are built here are well-formed.
             SendError::Gone | SendError::Malformed => Self::NoEntity,
             SendError::NotStored => Self::NotStored,

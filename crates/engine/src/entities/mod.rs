@@ -12,6 +12,7 @@
 //! | `configured.rs` | definitions as they are stored, and what is derived from them |
 //! | `registry.rs` | all entities of a tenant: lookup, creation, change and deletion |
 //! | `queue.rs` | a queue or subscription: its lock, its timer, its receivers |
+//! | `holding.rs` | the bytes of all entities of a tenant together |
 //! | `alarm.rs` | work that another thread does later |
 //! | `effects.rs`, `receivers.rs` | consequences of a command: notes for the shard, notifications of receivers |
 //! | `sending.rs`, `topic.rs` | the path of a message into queues |
@@ -27,6 +28,7 @@ mod configured;
 mod definition;
 mod effects;
 pub mod group;
+mod holding;
 mod iso8601;
 mod mover;
 mod once;
@@ -52,6 +54,7 @@ pub use definition::{
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
 };
 pub use effects::QueueEffects;
+pub use holding::AdmitsBytes;
 pub use iso8601::{IsoDuration, NoDuration};
 pub use mover::Mover;
 pub use once::Once;
@@ -65,7 +68,7 @@ pub use properties::{MessageProperties, Work};
 pub use queue::Queue;
 pub use receivers::{Inbox, Told, new_receiver_id};
 pub use recovery::Recovering;
-pub use registry::{Entities, EntityError, Node};
+pub use registry::{Admits, Entities, EntityError, Node};
 pub use rule::{
     Correlation, Expression, FilterType, PropertyValue, RuleDefinition, RuleProperties, TypedValue,
 };

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use super::alarm::Alarm;
 use super::configured::{Configured, Definition, Stored};
 use super::effects::QueueEffects;
+use super::holding::Holding;
 use super::mover::Mover;
 use super::once::Once;
 use super::path::split_subscription;
@@ -69,6 +70,7 @@ pub(super) struct Home {
     pub(super) alarm: Arc<dyn Alarm>,
     pub(super) random: Random,
     pub(super) entities: Weak<Entities>,
+    pub(super) holding: Arc<Holding>,
 }
 
 struct State {
@@ -186,6 +188,11 @@ impl Queue {
         self.home.entities.upgrade()
     }
 
+    /// Whether the entities of the tenant may hold `more` bytes than they do. A refusal is counted.
+    pub fn tenant_has_room(&self, more: usize) -> bool {
+        self.home.holding.has_room(more)
+    }
+
     /// Counts the contents of the entity, in constant time.
     pub fn counts(&self) -> Counts {
         self.read(Entity::counts)
@@ -246,8 +253,10 @@ impl Queue {
         change: impl FnOnce(&mut Entity, &mut QueueEffects<'_>) -> R,
     ) -> R {
         let mut state = self.state.lock();
+        let before = state.entity.footprint();
         let mut effects = QueueEffects::new(self, state.standing);
         let answer = change(&mut state.entity, &mut effects);
+        self.home.holding.count(before, state.entity.footprint());
         let due = state.entity.due();
         let news = effects.finish(commits);
         drop(state);
@@ -445,6 +454,7 @@ impl Queue {
         let mut state = self.state.lock();
         let mut effects = QueueEffects::new(self, state.standing);
         if state.standing == Standing::Open {
+            self.home.holding.count(state.entity.footprint(), 0);
             state.entity.delete_all(&mut effects);
             effects.shard().remove_entity(self.home.tenant, &self.path, self.number);
             state.standing = Standing::Deleted;
@@ -470,6 +480,7 @@ impl Queue {
             state.standing = Standing::Closed;
             let empty = Entity::new(state.entity.properties().clone(), 0);
             let left = std::mem::replace(&mut state.entity, empty);
+            self.home.holding.count(left.footprint(), 0);
             self.home.shards.count_in_memory(left.bytes_in_memory(), 0);
         }
         *self.movers.lock() = [None, None];
@@ -483,7 +494,10 @@ impl Queue {
 
     /// Restores a message, a state or a number that was found in the store, before the entity is used.
     pub(super) fn restore(&self, restore: impl FnOnce(&mut Entity)) {
-        restore(&mut self.state.lock().entity);
+        let entity = &mut self.state.lock().entity;
+        let before = entity.footprint();
+        restore(entity);
+        self.home.holding.count(before, entity.footprint());
     }
 }
 

@@ -16,6 +16,7 @@ use super::definition::{
     DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX,
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
 };
+use super::holding::{AdmitsBytes, Holding};
 use super::path::{self, Address, Kind, subscription_path};
 use super::queue::{Home, Queue, shard_of};
 use super::rule::RuleDefinition;
@@ -126,7 +127,7 @@ impl Entities {
         shards: &Arc<Shards>,
         alarm: &Arc<dyn Alarm>,
         random: Random,
-        admits: Admits,
+        (admits, admits_bytes): (Admits, AdmitsBytes),
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             home: Home {
@@ -136,11 +137,17 @@ impl Entities {
                 alarm: Arc::clone(alarm),
                 random,
                 entities: Weak::clone(me),
+                holding: Arc::new(Holding::new(admits_bytes)),
             },
             admits,
             nodes: RwLock::default(),
             changing: Mutex::default(),
         })
+    }
+
+    /// Bytes of all messages, sessions and states in the entities, as the size of an entity counts them.
+    pub fn bytes(&self) -> usize {
+        self.home.holding.bytes()
     }
 
     pub(super) fn home(&self) -> &Home {

@@ -38,6 +38,9 @@ pub enum SendError {
     /// An entity refuses one of the messages.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// All entities of the tenant together have no room.
+    #[error("the tenant's queues and subscriptions have no room (max_tenant_entity_bytes)")]
+    TenantFull,
     /// The entity has been deleted.
     #[error("the entity has been deleted")]
     Gone,
@@ -119,6 +122,10 @@ impl Node {
     ) -> Result<Numbers, SendError> {
         if self.refuses() {
             return Err(SendError::NotStored);
+        }
+        // Checked where messages enter. What is forwarded later is in the tenant already, and must not be refused.
+        if !self.entity().tenant_has_room(messages.iter().map(Incoming::footprint).sum()) {
+            return Err(SendError::TenantFull);
         }
         self.put(messages, way, now, commits)
     }
@@ -256,7 +263,7 @@ fn failure(error: SendError) -> NotForwarded {
     let reason = match error {
         SendError::NotStored => return NotForwarded::Later,
         SendError::Refused(Refusal::SessionIdMissing) => "Session ID is null",
-        SendError::Refused(Refusal::QuotaExceeded) => "QuotaExceeded",
+        SendError::Refused(Refusal::QuotaExceeded) | SendError::TenantFull => "QuotaExceeded",
         SendError::Refused(Refusal::MessageTooLarge) => "MessageSizeExceeded",
         SendError::Gone => "MessagingEntityNotFound",
         SendError::Refused(_)

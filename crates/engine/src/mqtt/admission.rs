@@ -14,6 +14,7 @@ use statestore_proto::topics;
 use tracing::debug;
 
 use super::End;
+use super::announced::Announced;
 use super::client::{Client, ClientAuth};
 use super::denied::{self, WILL_REFUSED};
 use super::opening::{Opening, open_session};
@@ -158,7 +159,7 @@ pub fn admit(
         ));
     }
     let keep_alive = wanted.keep_alive;
-    let max_packet_size = wanted.max_packet_size;
+    let (max_packet_size, receive_maximum) = (wanted.max_packet_size, wanted.receive_maximum);
     let expires_at_once = wanted.expiry == 0;
     let (session, epoch, revoked) = open_session(context, &tenant, &opening, link, wanted)?;
     // After the session can be found: a reload either is seen here, or finds the session.
@@ -176,7 +177,7 @@ pub fn admit(
         version = ?connect.version,
         "connected"
     );
-    let client = Client {
+    let mut client = Client {
         id,
         peer,
         tenant,
@@ -189,11 +190,13 @@ pub fn admit(
         permissions,
         auth: enhanced
             .map(|own| Box::new(ClientAuth { method: own.method.into(), received: None })),
+        announced: Announced::of(&limits),
         limits,
         durability,
         since: context.wall(),
         expires_at_once,
         max_packet_size,
+        receive_maximum,
         reading_paused: false,
         interrupted: false,
         unfinished: None,
@@ -202,6 +205,8 @@ pub fn admit(
         metered,
         is_paced,
     };
+    // They may have changed since the checks above.
+    client.follow_limits();
     for filter in &revoked {
         client.deny_subscribed(turn, filter);
     }

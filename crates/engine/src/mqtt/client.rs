@@ -17,6 +17,7 @@ use mqtt_proto::{
 use tracing::debug;
 
 use super::End;
+use super::announced::Announced;
 use super::subscribe::Unfinished;
 use crate::access::Permissions;
 use crate::durability::Durability;
@@ -64,8 +65,10 @@ pub struct Client {
     pub(super) permissions: Option<Arc<Permissions>>,
     /// The enhanced authentication, if CONNECT named a method.
     pub(super) auth: Option<Box<ClientAuth>>,
-    /// The tenant's limits when the client connected.
+    /// The tenant's limits, as of the last [`Self::check_quotas`].
     pub(super) limits: Arc<Limits>,
+    /// The limits of which CONNACK has told the client.
+    pub(super) announced: Announced,
     /// The tenant's durability classes when the client connected.
     pub(super) durability: Arc<Durability>,
     /// Wall time at which the connection began.
@@ -75,6 +78,8 @@ pub struct Client {
     pub(super) expires_at_once: bool,
     /// The client's Maximum Packet Size.
     pub(super) max_packet_size: u32,
+    /// The client's Receive Maximum.
+    pub(super) receive_maximum: u16,
     /// Whether reading from the client is paused: too many answers wait for it, because it does not read them
     /// or because they are not durable yet, or it has lost its session.
     pub(super) reading_paused: bool,
@@ -230,7 +235,7 @@ impl Client {
         let mut result = self.resume(turn);
         while result.is_ok() && self.unfinished.is_none() {
             let rest = &bytes[handled..];
-            let header = match FixedHeader::read(rest, self.limits.max_packet_size) {
+            let header = match FixedHeader::read(rest, self.announced.max_packet_size) {
                 Ok(Some(header)) if header.packet_len() <= rest.len() => header,
                 Ok(_) => break,
                 Err(error) => {

@@ -1,9 +1,12 @@
 //! The quotas of rates, as they apply to an MQTT client.
 
+use std::sync::Arc;
+
 use barid_core::time::MonoTime;
 use mqtt_proto::{FixedHeader, PacketType};
 
 use super::client::Client;
+use super::wanted::window;
 use crate::quotas::Metered;
 use crate::session::SessionRef;
 use crate::turn::Scratch;
@@ -84,13 +87,23 @@ impl Client {
         granted.is_some()
     }
 
-    /// Applies the quotas as they are now, if they have changed.
+    /// Applies the limits as they are now, if they have changed.
     #[inline]
     pub(super) fn check_quotas(&mut self, now: MonoTime) {
         if self.metered.is_outdated(&self.tenant.quotas) {
-            let have_limits = self.tenant.limits().are_of_users();
-            self.metered.refresh(now, &self.tenant.quotas, have_limits);
+            self.metered.refresh(now, &self.tenant.quotas, || self.tenant.limits());
             self.is_paced = Self::set_pace(&self.session, self.epoch, &self.metered);
+            self.follow_limits();
+        }
+    }
+
+    /// Replaces the limits that the client was not told by those of now.
+    pub(super) fn follow_limits(&mut self) {
+        let limits = self.tenant.limits();
+        if !Arc::ptr_eq(&limits, &self.limits) {
+            self.announced.follow(self.version, &limits);
+            self.session.set_window(self.epoch, window(self.receive_maximum, &limits));
+            self.limits = limits;
         }
     }
 

@@ -5,6 +5,7 @@
 //! many bytes as there is room for.
 
 mod admission;
+mod announced;
 mod client;
 mod denied;
 mod metering;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
 use super::revoking::revoke;
-use super::wanted::{Refusal, Wanted};
+use super::wanted::{Refusal, Wanted, window};
 use crate::access::Permissions;
 use crate::context::Context;
 use crate::durable::Commits;
@@ -139,8 +139,8 @@ pub(super) fn open_session(
     let permissions = opening.permissions.filter(|_| present);
     let revoked = permissions.map_or_else(Vec::new, |own| revoke(tenant, &session, own));
     link.rights = permissions.filter(|_| !revoked.is_empty()).cloned();
-    let (epoch, had_client) =
-        session.attach(link, wanted.window, survives, wanted.aliases, connack);
+    let window = window(wanted.receive_maximum, &tenant.limits());
+    let (epoch, had_client) = session.attach(link, window, survives, wanted.aliases, connack);
     if !noted.is_empty() {
         session.release_held();
     }

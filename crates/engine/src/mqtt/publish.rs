@@ -268,13 +268,13 @@ impl Client {
                 "a client must not send a Subscription Identifier",
             ));
         }
-        if parsed.qos as u8 > self.limits.max_qos {
+        if parsed.qos as u8 > self.announced.max_qos {
             return Err(End::Refused(
                 ReasonCode::QoSNotSupported,
                 "the QoS is above the Maximum QoS",
             ));
         }
-        if parsed.retain && !self.limits.retain_available {
+        if parsed.retain && !self.announced.retain_available {
             return Err(End::Refused(
                 ReasonCode::RetainNotSupported,
                 "retained messages are not available",
@@ -308,7 +308,7 @@ impl Client {
         let mut state = self.session.state();
         self.check_owner()?;
         if !state.received.contains(id.get())
-            && state.received.len() >= usize::from(self.limits.receive_maximum)
+            && state.received.len() >= usize::from(self.announced.receive_maximum)
             && self.version == Version::V5
         {
             return Err(End::Refused(

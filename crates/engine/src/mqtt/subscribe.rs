@@ -187,7 +187,7 @@ impl Client {
         // must not come back to it, and it forwards retained messages as retained. No Local is not allowed
         // for shared subscriptions (§3.8.3.1).
         let no_local = self.is_bridge && !topic::is_shared(wanted.filter);
-        let max_qos = QoS::try_from(self.limits.max_qos).unwrap_or(QoS::ExactlyOnce);
+        let max_qos = QoS::try_from(self.announced.max_qos).unwrap_or(QoS::ExactlyOnce);
         let subscription = Subscription {
             filter: wanted.filter.into(),
             qos: wanted.options.qos.min(max_qos),
@@ -223,6 +223,9 @@ impl Client {
         if is_new && subscriptions.count() >= limits.max_subscriptions {
             return Some(Quota::MaxSubscriptions);
         }
+        if is_new && self.tenant.index.subscription_count() >= limits.max_tenant_subscriptions {
+            return Some(Quota::MaxTenantSubscriptions);
+        }
         if is_new && bytes > limits.max_subscription_bytes {
             return Some(Quota::MaxSubscriptionBytes);
         }
@@ -236,11 +239,11 @@ impl Client {
         // A malformed filter has already ended the connection, but this filter may have too many levels.
         topic::validate_filter(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
         let shared = topic::parse_shared(filter).map_err(|_| ReasonCode::TopicFilterInvalid)?;
-        if shared.is_some() && !self.limits.shared_subscriptions {
+        if shared.is_some() && !self.announced.shared_subscriptions {
             return Err(ReasonCode::SharedSubscriptionsNotSupported);
         }
         let inner = shared.as_ref().map_or(filter, |shared| shared.filter);
-        if topic::has_wildcards(inner) && !self.limits.wildcard_subscriptions {
+        if topic::has_wildcards(inner) && !self.announced.wildcard_subscriptions {
             return Err(ReasonCode::WildcardSubscriptionsNotSupported);
         }
         let may = self.permissions.as_ref().is_none_or(|own| own.may_subscribe(inner, qos))

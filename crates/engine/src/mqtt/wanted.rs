@@ -32,8 +32,8 @@ pub(super) struct Wanted {
     pub(super) expiry: u32,
     /// Keep Alive, in seconds.
     pub(super) keep_alive: u16,
-    /// Limits of the send window: QoS 1 and 2 messages in flight to the client.
-    pub(super) window: WindowLimits,
+    /// The client's Receive Maximum.
+    pub(super) receive_maximum: u16,
     /// The client's Maximum Packet Size, in bytes.
     pub(super) max_packet_size: u32,
     /// Topic Aliases for messages to the client, if it allows any.
@@ -85,17 +85,20 @@ pub(super) fn want(
     Ok(Wanted {
         expiry: expiry.min(limits.max_session_expiry),
         keep_alive,
-        window: WindowLimits {
-            messages: properties
-                .receive_maximum()
-                .map_or(limits.max_inflight, |most| most.min(limits.max_inflight)),
-            kept_bytes: limits.max_queued_bytes.max(1),
-        },
+        receive_maximum: properties.receive_maximum().unwrap_or(u16::MAX),
         max_packet_size: properties.maximum_packet_size().unwrap_or(MAX_PACKET_LEN as u32),
         aliases: (aliases > 0).then(|| Box::new(OutboundAliases::new(aliases))),
         will: will(connect, limits)?,
         persist: asks_to_persist(*properties),
     })
+}
+
+/// Limits of the send window of a client with this Receive Maximum: QoS 1 and 2 messages in flight to it.
+pub(super) fn window(receive_maximum: u16, limits: &Limits) -> WindowLimits {
+    WindowLimits {
+        messages: receive_maximum.min(limits.max_inflight),
+        kept_bytes: limits.max_queued_bytes.max(1),
+    }
 }
 
 fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Refusal> {

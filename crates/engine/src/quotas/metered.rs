@@ -7,6 +7,7 @@ use barid_core::time::MonoTime;
 use super::pace::Pace;
 use super::usage::{Flow, Place, Usage};
 use super::{DEBT_MAX, Permit, Quotas};
+use crate::limits::Limits;
 
 /// The quotas that one connection is under: its permit, and the pace at which it is read from. Quotas may
 /// change while it is connected.
@@ -49,11 +50,17 @@ impl Metered {
         self.version != quotas.version()
     }
 
-    /// Applies the quotas as they are now. `has_limits` says whether users have limits. Waits end, and begin
-    /// again if they are still necessary. [`Self::outbound`] must be called next.
-    pub fn refresh(&mut self, now: MonoTime, quotas: &Quotas, has_limits: bool) {
+    /// Applies the quotas as they are now. `limits` returns the tenant's limits. Waits end, and begin again if
+    /// they are still necessary. [`Self::outbound`] must be called next.
+    pub fn refresh(
+        &mut self,
+        now: MonoTime,
+        quotas: &Quotas,
+        limits: impl FnOnce() -> Arc<Limits>,
+    ) {
+        // Limits are replaced before the version changes, so they are read after it.
         self.version = quotas.version();
-        if has_limits && self.permit.user.is_none() {
+        if limits().are_of_users() && self.permit.user.is_none() {
             let usage = quotas.users.of(now, &self.user);
             self.permit.user = Some(Place::take(&usage).0);
         }

@@ -36,7 +36,7 @@ const DEBT_MAX: Duration = Duration::from_secs(1);
 pub struct Quotas {
     usage: Arc<Usage>,
     users: Users,
-    /// Incremented when a rate, or whether users have limits, changes.
+    /// Incremented when any limit changes, so that connected clients get the new ones.
     version: AtomicU32,
     /// For each quota, the time of its last log line, in milliseconds; 0: there was none.
     told: [AtomicU64; Quota::ALL.len()],
@@ -94,21 +94,24 @@ impl Quotas {
         }
     }
 
-    /// Changes the limits from `before` to `after`.
-    pub fn set(&self, now: MonoTime, before: &Limits, after: &Limits) {
-        let rates = usage::of_tenant(after);
-        let rates_of_users = usage::of_user(after);
-        if (rates, rates_of_users, after.are_of_users())
-            == (usage::of_tenant(before), usage::of_user(before), before.are_of_users())
-        {
-            return;
+    /// Changes the limits from `before` to `after`. Returns whether connections must be woken: some that wait
+    /// may go on, or others have to wait.
+    pub fn set(&self, now: MonoTime, before: &Limits, after: &Limits) -> bool {
+        if before == after {
+            return false;
         }
-        self.usage.set_rates(now, rates);
-        self.users.set_rates(now, rates_of_users);
+        let decisive = |limits: &Limits| {
+            let rates = (usage::of_tenant(limits), usage::of_user(limits), limits.are_of_users());
+            (rates, limits.max_inflight, limits.max_queued_bytes)
+        };
+        let wakes = decisive(before) != decisive(after);
+        self.usage.set_rates(now, usage::of_tenant(after));
+        self.users.set_rates(now, usage::of_user(after));
         self.version.fetch_add(1, Ordering::Release);
+        wakes
     }
 
-    /// A number that changes when a connection has to call [`Metered::refresh`].
+    /// A number that changes when a connection has to call [`Metered::refresh`], and has to use new limits.
     pub fn version(&self) -> u32 {
         self.version.load(Ordering::Acquire)
     }
@@ -244,7 +247,7 @@ mod tests {
         let later = Limits { max_user_connections: 1, user_publish_rate: 7, ..Limits::default() };
         quotas.set(at(0), &limits, &later);
         assert!(metered.is_outdated(&quotas));
-        metered.refresh(at(0), &quotas, later.are_of_users());
+        metered.refresh(at(0), &quotas, || Arc::new(later.clone()));
         assert!(metered.messages.is_some() && metered.bytes.is_none());
         assert!(!metered.is_outdated(&quotas));
         assert_eq!(
@@ -267,18 +270,34 @@ mod tests {
         assert_eq!(metered.waits_until(), Some(at(5_100)));
         let after = Limits { publish_rate: 1_000, ..Limits::default() };
         quotas.set(at(0), &before, &after);
-        metered.refresh(at(0), &quotas, false);
+        metered.refresh(at(0), &quotas, Arc::default);
         assert_eq!(metered.waits_until(), None);
         let messages = metered.messages.as_mut().unwrap();
         assert!(matches!(messages.ask(at(0), 1), Pass::Begins(Quota::PublishRate)));
         assert_eq!(metered.waits_until(), Some(at(51)), "fifty messages are still to be paid");
         let unlimited = Limits::default();
         quotas.set(at(0), &after, &unlimited);
-        metered.refresh(at(0), &quotas, false);
+        metered.refresh(at(0), &quotas, Arc::default);
         assert!(metered.messages.is_none() && !metered.waits(at(0)));
-        let version = quotas.version();
-        quotas.set(at(0), &unlimited, &Limits { max_qos: 1, ..Limits::default() });
-        assert_eq!(quotas.version(), version, "no rate has changed");
+    }
+
+    #[test]
+    fn all_changes_are_noticed_and_those_of_rates_wake() {
+        let before = Limits::default();
+        let quotas = Quotas::new(&before);
+        let mut version = quotas.version();
+        for (after, wakes) in [
+            (Limits { max_subscriptions: 1, ..Limits::default() }, false),
+            (Limits { max_inflight: 1, ..Limits::default() }, true),
+            (Limits { user_publish_rate: 1, ..Limits::default() }, true),
+        ] {
+            assert_eq!(quotas.set(at(0), &before, &after), wakes, "{after:?}");
+            assert_ne!(std::mem::replace(&mut version, quotas.version()), version);
+            quotas.set(at(0), &after, &before);
+            version = quotas.version();
+        }
+        assert!(!quotas.set(at(0), &before, &before.clone()));
+        assert_eq!(quotas.version(), version, "nothing has changed");
     }
 
     fn rates_of_bytes() -> Limits {

@@ -249,6 +249,15 @@ impl Session {
         }
     }
 
+    /// Changes the limits of the messages in flight to the client of the connection of `epoch`. The connection
+    /// must be drained next, because more messages may be sent now.
+    pub fn set_window(&self, epoch: u32, window: WindowLimits) {
+        let mut outlet = self.outlet.lock();
+        if outlet.epoch == epoch {
+            outlet.outbound.set_window(window);
+        }
+    }
+
     /// Detaches the connection of `epoch`, which has ended.
     pub fn detach(&self, epoch: u32) -> Detached {
         let mut outlet = self.outlet.lock();

@@ -46,6 +46,7 @@ fn used(tenant: &Tenant, quota: Quota) -> Option<u64> {
     Some(match quota {
         Quota::MaxConnections => count(tenant.connections()),
         Quota::MaxSessions => count(tenant.sessions.len()),
+        Quota::MaxTenantSubscriptions => count(tenant.index.subscription_count()),
         Quota::MaxTenantQueuedMessages => count(tenant.queued.messages()),
         Quota::MaxTenantQueuedBytes => count(tenant.queued.bytes()),
         Quota::MaxRetainedMessages => count(tenant.retained_by_clients()),
@@ -54,6 +55,9 @@ fn used(tenant: &Tenant, quota: Quota) -> Option<u64> {
         Quota::MaxStateBytes => of_keys(Usage::bytes),
         Quota::MaxStateWatchers => of_keys(Usage::watchers),
         Quota::MaxEntities => tenant.used_entities().map_or(0, |entities| count(entities.len())),
+        Quota::MaxTenantEntityBytes => {
+            tenant.used_entities().map_or(0, |entities| count(entities.bytes()))
+        }
         _ => return None,
     })
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use barid_amqp::Error;
 use barid_amqp::message::ValueRef;
+use barid_core::entity::Refusal;
 
 use super::{Asked, Done, missing};
 use crate::amqp::refusals::error_of;
@@ -27,13 +28,19 @@ pub(super) fn get(asked: &mut Asked<'_>) -> Result<Done, Error> {
 
 /// `set-session-state`: sets or removes the state of the session.
 pub(super) fn set(asked: &mut Asked<'_>) -> Result<Done, Error> {
-    let ((receiver, _), now) = (asked.holder()?, asked.now);
+    let ((receiver, session), now) = (asked.holder()?, asked.now);
     let state: Option<Arc<[u8]>> = match asked.request.argument(STATE) {
         ValueRef::Null => None,
         ValueRef::Binary(bytes) => Some(bytes.into()),
         ValueRef::String(text) => Some(text.as_bytes().into()),
         _ => return Err(missing(STATE)),
     };
+    // A state that becomes smaller makes room.
+    let before = asked.queue.read(|entity| entity.state(&session).map_or(0, |state| state.len()));
+    let after = state.as_ref().map_or(0, |state| state.len());
+    if after > before && !asked.queue.tenant_has_room(after - before) {
+        return Err(error_of(Refusal::QuotaExceeded));
+    }
     let mut commits = Commits::default();
     asked
         .queue

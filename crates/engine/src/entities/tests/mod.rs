@@ -2,6 +2,7 @@
 
 mod changing;
 mod forwarding;
+mod holding;
 mod receiving;
 mod restarting;
 mod topics;
@@ -38,6 +39,9 @@ use crate::worker::Worker;
 /// Memory that is enough for all messages, in bytes.
 const PLENTY: usize = 1 << 20;
 
+/// Maximum number of bytes that all entities may hold together.
+const BYTES_MAX: usize = 1 << 20;
+
 /// The parts of a broker that entities need.
 struct World {
     shards: Arc<Shards>,
@@ -57,7 +61,9 @@ impl World {
     fn over(stores: &[Arc<dyn Store>], memory: usize) -> Self {
         let shards = Arc::new(Shards::new(Storage::local(stores), memory));
         let agenda = Agenda::new(clock::tests::stopped(), shards.sources().clone());
-        let limits = Arc::new(Limits { max_entities: 12, ..Limits::default() });
+        let (max_entities, max_tenant_entity_bytes) = (12, BYTES_MAX);
+        let limits = Limits { max_entities, max_tenant_entity_bytes, ..Limits::default() };
+        let limits = Arc::new(limits);
         let settings = TenantSettings { limits, ..TenantSettings::default() };
         let settings_of = Arc::new(move |_: &str| settings.clone());
         let tenants = Tenants::new(1, 1, settings_of, COUNTING, Arc::clone(&shards));
