@@ -77,9 +77,11 @@ impl Pool {
         query: Query,
     ) -> Result<Rows, Error> {
         let deadline = Instant::now() + self.timeout;
-        // A client can bring this about with many logins, so it is not taken for a failure of the server.
         let permit = timeout_at(deadline.into(), self.gate.enter(asker)).await;
-        let permit = permit.ok().flatten().ok_or(Error::Busy)?;
+        let Some(permit) = permit.ok().flatten() else {
+            // A client can bring this about with many logins. It is a failure only if the server has failed.
+            return Err(self.health.breaker.failure().map_or(Error::Busy, Error::Refused));
+        };
         let pool = Arc::clone(self);
         let task = tokio::spawn(async move {
             let in_time = timeout_at(deadline.into(), pool.ask(&query)).await;

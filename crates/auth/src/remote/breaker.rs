@@ -36,6 +36,11 @@ impl Breaker {
         }
     }
 
+    /// Returns the reason of the last failure; `None`: the server answers.
+    pub(crate) fn failure(&self) -> Option<Box<str>> {
+        self.0.lock().failed.as_ref().map(|(reason, _)| reason.clone())
+    }
+
     /// Notes that the server has answered. Returns whether it had failed before.
     pub(crate) fn answers(&self) -> bool {
         self.0.lock().failed.take().is_some()
