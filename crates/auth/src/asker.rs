@@ -1,8 +1,8 @@
-//! Who asks a back end.
+//! The sender of a question to a back end, which waits for its turn.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Who asks a back end. Askers that wait for the same connections or threads take turns, by tenant and then by
+/// The sender of a question to a back end. Askers that wait for the same connections or threads take turns, by tenant and then by
 /// address.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {

@@ -1,7 +1,6 @@
 //! `barid ban`: who may not connect.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use barid_engine::names::{check_user_name, full_name};
 use clap::Subcommand;
@@ -9,7 +8,9 @@ use clap::builder::NonEmptyStringValueParser;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::admin::{Admin, AdminArgs, Column, Moment, Table, encode, now, printable, span};
+use crate::admin::{
+    Admin, Column, Moment, Output, Table, encode, ends_in, now, of_tenant, printable,
+};
 use crate::entity::{MORE, Paging, pages};
 use crate::output::print;
 use crate::span::parse_seconds;
@@ -38,16 +39,6 @@ enum Command {
     List(List),
     /// End a ban
     Remove(Remove),
-}
-
-/// Broker to ask, and output format.
-#[derive(clap::Args)]
-struct Output {
-    #[command(flatten)]
-    admin: AdminArgs,
-    /// Print the broker's answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -152,8 +143,7 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
 
 fn list(List { tenant, paging, output }: &List) -> anyhow::Result<ExitCode> {
     let admin = output.admin.connect();
-    let of_tenant = tenant.as_deref().map(|tenant| format!("?tenant={}", encode(tenant)));
-    let path = format!("/v1/bans{}", of_tenant.unwrap_or_default());
+    let path = of_tenant("/v1/bans", tenant.as_deref());
     let mut answer = pages(&admin, &path, "bans", paging)?;
     if output.json {
         print(format!("{answer}\n"))?;
@@ -168,8 +158,7 @@ fn list(List { tenant, paging, output }: &List) -> anyhow::Result<ExitCode> {
     ]);
     for ban in admin.read::<Vec<Ban>>(answer["bans"].take())? {
         let ends = match &ban.until {
-            // Rounded up, so that a ban of a day that was just made ends in a day.
-            Some(until) => format!("in {}", span(until.since(now) + Duration::from_millis(999))),
+            Some(until) => ends_in(until, now),
             None => "never".into(),
         };
         table.push([ban.id.clone(), ban.banned(), ends, ban.reason]);

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::admin::{Admin, AdminArgs, Column, Table, encode, printable};
+use crate::admin::{Admin, Column, Output, Table, encode, printable};
 use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
 use crate::output::print;
 use crate::rights::{self, RuleArgs};
@@ -41,16 +41,6 @@ enum Command {
     Set(Box<Set>),
     /// Remove the settings of a tenant; its users, sessions and messages stay
     Remove(Remove),
-}
-
-/// Broker to ask, and output format.
-#[derive(clap::Args)]
-struct Output {
-    #[command(flatten)]
-    admin: AdminArgs,
-    /// Print the broker's answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Name of one tenant.

@@ -1,14 +1,15 @@
 //! `barid token`: who may use the admin API.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Subcommand, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::admin::{AdminArgs, Column, Moment, Table, encode, now, printable, span};
+use crate::admin::{
+    AdminArgs, Column, Moment, Output, Table, encode, ends_in, now, of_tenant, printable,
+};
 use crate::output::print;
 use crate::span::parse_seconds;
 
@@ -37,16 +38,6 @@ enum Command {
     List(List),
     /// Revoke tokens
     Revoke(Revoke),
-}
-
-/// Broker to ask, and output format.
-#[derive(clap::Args)]
-struct Output {
-    #[command(flatten)]
-    admin: AdminArgs,
-    /// Print the broker's answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// What a token allows.
@@ -154,8 +145,7 @@ fn create(args: &Create) -> anyhow::Result<ExitCode> {
 
 fn list(List { tenant, output }: &List) -> anyhow::Result<ExitCode> {
     let admin = output.admin.connect();
-    let of_tenant = tenant.as_deref().map(|tenant| format!("?tenant={}", encode(tenant)));
-    let mut answer: Value = admin.get(&format!("/v1/tokens{}", of_tenant.unwrap_or_default()))?;
+    let mut answer: Value = admin.get(&of_tenant("/v1/tokens", tenant.as_deref()))?;
     if output.json {
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -170,11 +160,8 @@ fn list(List { tenant, output }: &List) -> anyhow::Result<ExitCode> {
     ]);
     for token in admin.read::<Vec<Token>>(answer["tokens"].take())? {
         let ends = match &token.until {
-            // Rounded up, so that a token for a day that was just made ends in a day.
-            Some(until) => match until.since(now) {
-                Duration::ZERO => "has ended".into(),
-                left => format!("in {}", span(left + Duration::from_millis(999))),
-            },
+            Some(until) if until.since(now).is_zero() => "has ended".into(),
+            Some(until) => ends_in(until, now),
             None => "never".into(),
         };
         table.push([

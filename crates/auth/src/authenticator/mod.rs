@@ -243,8 +243,8 @@ impl Authenticator {
         principal.expires.map(|expires| self.shared.clock.when(expires))
     }
 
-    /// Returns whether a user has changed since the version of its login; `None`: it has not. `Some(true)`: this
-    /// very user may have changed; otherwise something has that concerns it with others.
+    /// Returns whether a user has changed since the version of its login; `None`: it has not. `Some(true)`: the
+    /// user itself has changed; `Some(false)`: only its tenant has, or everybody.
     pub fn changed_since(&self, version: Version, user: &str) -> Option<bool> {
         self.shared.versions.changed_since(version, user)
     }

@@ -4,7 +4,7 @@ pub mod answers;
 mod moment;
 mod table;
 
-pub use moment::{Moment, now, span};
+pub use moment::{Moment, ends_in, now, span};
 pub use table::{Column, Table, bytes, printable};
 
 use std::fmt;
@@ -59,6 +59,16 @@ fn read_token(file: &str) -> Result<Token, String> {
         return Err(format!("{file}: the first line is no token of `barid token create`"));
     }
     Ok(Token(line.into()))
+}
+
+/// Broker to ask, and output format.
+#[derive(Args)]
+pub struct Output {
+    #[command(flatten)]
+    pub admin: AdminArgs,
+    /// Print the broker's answer as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The tenant of a request, and the output format.
@@ -282,6 +292,14 @@ fn lister(path: &str) -> Option<&'static str> {
         let tenant = path.strip_prefix("/v1/tenants/")?;
         (!tenant.contains('/')).then_some("barid tenant list")
     })
+}
+
+/// Returns the path of a list, of one tenant or of all.
+pub fn of_tenant(path: &str, tenant: Option<&str>) -> String {
+    match tenant {
+        Some(tenant) => format!("{path}?tenant={}", encode(tenant)),
+        None => path.into(),
+    }
 }
 
 /// Encodes a text for use in a path or query.

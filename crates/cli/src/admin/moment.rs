@@ -55,6 +55,11 @@ pub fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Says when something ends. Rounded up, so that what was just made for a day ends in a day.
+pub fn ends_in(until: &Moment, now: Duration) -> String {
+    format!("in {}", span(until.since(now) + Duration::from_millis(999)))
+}
+
 /// Formats a duration in the largest unit that fits: `45s`, `3m`, `5h`, `12d`.
 pub fn span(duration: Duration) -> String {
     match duration.as_secs() {

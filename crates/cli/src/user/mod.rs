@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::admin::{
-    Admin, AdminArgs, Column, Moment, Present, Table, encode, now, printable, span,
+    Admin, Column, Moment, Output, Present, Table, encode, now, of_tenant, printable, span,
 };
 use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
 use crate::output::print;
@@ -55,16 +55,6 @@ enum Command {
     Disable(One),
     /// Let a disabled user log in again
     Enable(One),
-}
-
-/// Broker to ask, and output format.
-#[derive(clap::Args)]
-struct Output {
-    #[command(flatten)]
-    admin: AdminArgs,
-    /// Print the broker's answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Name of one user.
@@ -327,8 +317,7 @@ fn what_it_may(user: &User) -> String {
 
 fn list(List { tenant, paging, output }: &List) -> anyhow::Result<ExitCode> {
     let admin = output.admin.connect();
-    let of_tenant = tenant.as_deref().map(|tenant| format!("?tenant={}", encode(tenant)));
-    let path = format!("/v1/users{}", of_tenant.unwrap_or_default());
+    let path = of_tenant("/v1/users", tenant.as_deref());
     let mut answer = pages(&admin, &path, "users", paging)?;
     if output.json {
         print(format!("{answer}\n"))?;

@@ -1,4 +1,4 @@
-//! Who sends a request, and what it may do.
+//! Access to the paths of the API: the sender of a request, and what its token allows.
 //!
 //! While there are no tokens, every program on this machine may do everything. As soon as there is one, a request
 //! needs a token whose role and tenant allow it. A path that has no rule here is for administrators of the whole
@@ -56,8 +56,9 @@ enum Tenant {
     InPath,
     /// What answers the request limits it, by [`Requester::confine`].
     Confined,
-    /// The path is for tokens of the whole broker only. The second: only its changes are.
+    /// The path is for tokens of the whole broker only.
     Never,
+    /// The tenant is in the path, and changes are for tokens of the whole broker only.
     NeverChanged,
 }
 

@@ -10,13 +10,13 @@ use axum::{Extension, Json};
 use barid_auth::ban::{Ban, Network};
 use barid_core::time::WallTime;
 use barid_engine::managed::{Done, Managed, ManagedKind};
-use barid_engine::names::check_tenant_name;
 use barid_engine::random::Random;
 use data_encoding::BASE32_NOPAD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
 
+use super::prefix_of;
 use crate::admin::Served;
 use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
@@ -86,13 +86,7 @@ pub async fn list(
 ) -> Answer<Page> {
     let Query(Question { tenant, after, limit }) = question?;
     check_limit(limit, LIMIT_MAX)?;
-    let tenant = by.confine(tenant)?;
-    let prefix = tenant.map(|tenant| {
-        check_tenant_name(&tenant).map(|()| format!("{tenant}/")).map_err(|error| {
-            Refusal::bad_request(format!("{tenant:?} is not a valid tenant name: {error}"))
-        })
-    });
-    let prefix = prefix.transpose()?.unwrap_or_default();
+    let prefix = prefix_of(by.confine(tenant)?)?;
     let managed = &served.shared.engine.managed;
     let page = managed.list(ManagedKind::Ban, &prefix, after.as_deref(), limit);
     let now = served.shared.bans.now();

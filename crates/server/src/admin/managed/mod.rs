@@ -10,6 +10,7 @@ mod users;
 use axum::Router;
 use axum::routing::{delete, get};
 use barid_engine::managed::ManagedError;
+use barid_engine::names::check_tenant_name;
 use serde_json::{Map, Value};
 
 use super::Served;
@@ -39,6 +40,15 @@ impl From<ManagedError> for Refusal {
             ManagedError::Closed(_) => Self::unavailable(sentence),
         }
     }
+}
+
+/// Returns what the names of objects of a tenant begin with; nothing for all tenants.
+fn prefix_of(tenant: Option<String>) -> Result<String, Refusal> {
+    let Some(tenant) = tenant else { return Ok(String::new()) };
+    check_tenant_name(&tenant).map_err(|error| {
+        Refusal::bad_request(format!("{tenant:?} is not a valid tenant name: {error}"))
+    })?;
+    Ok(format!("{tenant}/"))
 }
 
 /// Removes members that answers have and requests need not have.

@@ -9,13 +9,12 @@ use barid_auth::PASSWORD_MAX;
 use barid_auth::stored::StoredUser;
 use barid_core::time::WallTime;
 use barid_engine::managed::{Done, ManagedKind};
-use barid_engine::names::check_tenant_name;
 use barid_engine::rights::Rights;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
 
-use super::{forget, merge};
+use super::{forget, merge, prefix_of};
 use crate::admin::Served;
 use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
@@ -72,13 +71,7 @@ pub async fn list(
 ) -> Answer<Page> {
     let Query(Question { tenant, after, limit }) = question?;
     check_limit(limit, LIMIT_MAX)?;
-    let tenant = by.confine(tenant)?;
-    let prefix = tenant.map(|tenant| {
-        check_tenant_name(&tenant).map(|()| format!("{tenant}/")).map_err(|error| {
-            Refusal::bad_request(format!("{tenant:?} is not a valid tenant name: {error}"))
-        })
-    });
-    let prefix = prefix.transpose()?.unwrap_or_default();
+    let prefix = prefix_of(by.confine(tenant)?)?;
     let managed = &served.shared.engine.managed;
     let page = managed.list(ManagedKind::User, &prefix, after.as_deref(), limit);
     let listed = page.objects.iter().map(|(name, text)| match StoredUser::from_text(text) {
