@@ -9,6 +9,7 @@ import pytest
 
 import wire
 from answers import ACCEPTED, DENIED, hashed
+from broker import until
 from wire import V5
 
 BACK_END = """
@@ -58,6 +59,10 @@ def test_the_next_back_end_is_asked_without_a_certificate(secure, authority):
     assert running.log_in(ada, "acme/eve", b"secret").connack.reason == 0x86, "the certificate says who it is"
 
 
+def said(running, *parts: str) -> bool:
+    return any(all(part in line for part in parts) for line in running.broker.stderr.splitlines())
+
+
 def test_a_revoked_certificate(secure, authority):
     ada, bob = authority.client("ada", "/CN=acme\\/ada"), authority.client("bob", "/CN=acme\\/bob")
     running = secure(BACK_END, f'crl = ["{authority.directory}/crl.pem"]')
@@ -67,8 +72,10 @@ def test_a_revoked_certificate(secure, authority):
     running.broker.reload(running.config)
     first.expect_refused(0x98, timeout=2)
     second.ping()
+    until(lambda: said(running, "login denied: the certificate of the client is revoked: disconnected", 'user="acme/ada"', 'client="a"'))
     with pytest.raises((ssl.SSLError, wire.Closed, ConnectionError)):
         running.log_in(ada)
+    until(lambda: said(running, "login denied: the certificate of the client is not accepted: invalid peer certificate: Revoked", "peer=127.0.0.1:"))
     assert running.log_in(bob).connack.reason == ACCEPTED
 
 
@@ -91,6 +98,11 @@ def test_a_revocation_list_that_has_expired_lets_nobody_in(secure, authority):
     time.sleep(2)
     with pytest.raises((ssl.SSLError, wire.Closed, ConnectionError)):
         running.log_in(ada)
+    until(lambda: said(running, "login denied: the certificate of the client is not accepted", "expired"))
+    expires = r"^barid_revocation_list_expires_timestamp_seconds"
+    assert running.broker.metric(expires) <= time.time()
+    assert "a certificate revocation list has expired" in running.broker.reload(running.config)
     authority.list()
     running.broker.reload(running.config)
+    assert running.broker.metric(expires) > time.time()
     assert running.log_in(ada).connack.reason == ACCEPTED

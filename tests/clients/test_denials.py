@@ -146,6 +146,88 @@ def test_another_users_client_identifier(broker_with, paho):
     until(lambda: lines(running, "login denied", "belongs to another user", 'user="acme/bob"'))
 
 
+# ------------------------------------------------------------------------------------------------- logins, and why
+
+def test_a_wrong_password_and_the_back_end_that_says_so(guarded, paho):
+    """The client is told the same for a user that does not exist."""
+    for user, reason in (("acme/ada", "file: the password is wrong"), ("acme/bob", "no back end has this user")):
+        with pytest.raises(Refused) as refused:
+            paho("thief", to=guarded, username=user, password="guess")
+        assert refused.value.code == 0x86
+        until(lambda: lines(guarded, "INFO", f"login denied: {reason}", f'user="{user}"', 'client="thief"', "peer=127.0.0.1:"))
+    said = why(guarded, "--client", "thief", "--tenant", "acme")
+    assert "login: file: the password is wrong. Check" in said and "login: no back end has this user" in said
+
+
+def test_a_ban_when_the_client_connects_and_while_it_is_connected(guarded, ada):
+    pump = ada("pump")
+    admin = ("--admin", f"127.0.0.1:{guarded.admin_port}")
+    assert barid("ban", "add", "--user", "acme/ada", "--reason", "stolen", *admin).returncode == 0
+    assert pump.disconnected.get(timeout=2)
+    reason = 'login denied: the user "acme/ada" is banned: stolen'
+    until(lambda: lines(guarded, "INFO", f"{reason}: disconnected", 'client="pump"', 'user="acme/ada"'))
+    with pytest.raises(Refused) as refused:
+        ada("valve")
+    assert refused.value.code == 0x8A
+    until(lambda: lines(guarded, "INFO", reason, 'client="valve"'))
+    assert denied(guarded, "acme", "login") == 2
+    said = why(guarded, "--client", "valve", "--tenant", "acme")
+    assert "is banned: stolen. `barid ban list`" in said
+
+
+def test_a_limit_of_the_tenant(broker_with, paho, guard):
+    running = broker_with(guard + "[tenants.acme.limits]\nmax_connections = 1\n")
+    login = {"to": running, "username": "acme/ada", "password": "secret"}
+    paho("one", **login)
+    with pytest.raises(Refused):
+        paho("two", **login)
+    until(lambda: lines(running, "INFO", "login denied", "max_connections", 'client="two"'))
+    assert "`barid tenant show`" in why(running, "--client", "two", "--tenant", "acme")
+
+
+def test_a_back_end_that_does_not_answer(broker_with, paho):
+    port = free_port()
+    running = broker_with(f"""
+        [auth]
+        chain = ["web"]
+        [auth.http.web]
+        shape = "emqx"
+        url = "http://127.0.0.1:{port}/auth"
+    """)
+    with pytest.raises(Refused) as refused:
+        paho("pump", to=running, username="acme/ada", password="secret")
+    assert refused.value.code == 0x88
+    until(lambda: lines(running, "INFO", "login denied", "web", 'user="acme/ada"', 'client="pump"'))
+    assert "web" in why(running, "--client", "pump", "--tenant", "acme")
+
+
+def test_a_user_who_is_removed_while_connected(broker_with, paho, guard):
+    running = broker_with(guard)
+    admin = ("--admin", f"127.0.0.1:{running.admin_port}")
+    add = barid("user", "add", "acme/eve", "--password-file", "-", "--cost", "device", *admin, input="secret")
+    assert add.returncode == 0, add.stderr
+    eve = paho("eve", to=running, username="acme/eve", password="secret")
+    assert barid("user", "remove", "acme/eve", "--yes", *admin).returncode == 0
+    assert eve.disconnected.get(timeout=2)
+    until(lambda: lines(running, "INFO", "login denied", ": disconnected", 'client="eve"', 'user="acme/eve"'))
+
+
+def test_which_rule_denies(broker_with, paho):
+    running = broker_with(f"""
+        [[users]]
+        name = "acme/ada"
+        password = "{hashed("secret")}"
+        rules = [{{ allow = "publish", topics = ["a"] }}, {{ deny = "publish", topics = ["b/#"] }}]
+        [[tenants.acme.rules]]
+        deny = "publish"
+        topics = ["c"]
+    """)
+    ada = paho("pump", to=running, username="acme/ada", password="secret")
+    for topic, reason in (("b/1", "rule 2 of the user denies it"), ("c", "rule 1 of the tenant denies it"), ("d", "no rule of the user or of the tenant allows it")):
+        ada.publish(topic, b"x", 1)
+        until(lambda: lines(running, f"publish denied: {reason}", f'topic="{topic}"'))
+
+
 # ------------------------------------------------------------------------------------------------------ for whom
 
 def test_why_tells_who_else_was_not_allowed_to_publish_there(guarded, ada):

@@ -207,6 +207,8 @@ def test_who_may_not_stay_is_disconnected(operator, log_in, change, condition):
     operator.does(*change)
     ended = ends(ada)
     assert ended[0] == condition and time.monotonic() - began < 2, ended
+    said = ("INFO login denied", ": disconnected", 'user="acme/ada"', "peer=127.0.0.1:")
+    until(lambda: any(all(part in line for part in said) for line in operator.broker.stderr.splitlines()))
     with pytest.raises((Refused, Closed, AssertionError, TimeoutError)):
         log_in().expect("begin", 1)
     if "--address" not in change:

@@ -9,7 +9,7 @@ use barid_engine::names::{check_tenant_name, check_user_name, tenant_of};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-/// Maximum length of the reason of a ban, in bytes. It is sent to clients and logged.
+/// Maximum length of the reason of a ban, in bytes.
 const REASON_MAX: usize = 256;
 
 /// Maximum length of the client identifier in a ban, in bytes: a CONNECT cannot carry a longer one.
@@ -32,7 +32,7 @@ pub struct Ban {
     /// `user`, whose name has its tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The reason, for operators and for the banned client.
+    /// The reason, for operators. Clients are not told.
     #[serde(default)]
     pub reason: String,
     /// The time at which the ban ends, in milliseconds since the Unix epoch. `None`: it does not end by itself.
@@ -68,6 +68,20 @@ impl Ban {
         match &self.user {
             Some(user) => tenant_of(Some(user)),
             None => self.tenant.as_deref(),
+        }
+    }
+
+    /// Returns why a client is kept out, as a part of a sentence for operators.
+    pub fn explanation(&self) -> String {
+        let subject = match (&self.user, &self.client, &self.address) {
+            (Some(user), ..) => format!("the user {user:?}"),
+            (_, Some(client), _) => format!("the client {client:?}"),
+            (.., Some(network)) => format!("the address {network}"),
+            (None, None, None) => "the client".into(),
+        };
+        match &*self.reason {
+            "" => format!("{subject} is banned"),
+            reason => format!("{subject} is banned: {reason}"),
         }
     }
 

@@ -44,6 +44,15 @@ pub enum NameIn {
     Email,
 }
 
+/// What a certificate revocation list says (RFC 5280, section 5).
+#[derive(Debug, PartialEq, Eq)]
+pub struct RevocationList {
+    /// The revoked certificates.
+    pub certificates: Vec<Revocable>,
+    /// The time from which the list does not count, `nextUpdate`.
+    pub expires: Option<WallTime>,
+}
+
 /// Accepts clients whose certificate has the name of a user.
 #[derive(Debug)]
 pub struct CertificateUsers {
@@ -139,11 +148,9 @@ impl CertificateNames {
     pub fn of(der: &[u8]) -> Option<Self> {
         let (_, certificate) = parse_x509_certificate(der).ok()?;
         let common_name = certificate.subject().iter_common_name().next();
-        let not_after = u64::try_from(certificate.validity().not_after.timestamp()).ok();
         let mut names = Self {
             common_name: common_name.and_then(|name| name.as_str().ok()).map(Into::into),
-            not_after: not_after
-                .map(|seconds| WallTime::from_millis(seconds.saturating_mul(1_000))),
+            not_after: wall_time(certificate.validity().not_after.timestamp()),
             revocable: Some(Revocable::of(certificate.issuer().as_raw(), certificate.raw_serial())),
             ..Self::default()
         };
@@ -176,17 +183,25 @@ impl Revocable {
         let digest = digest(&SHA256, &text);
         Self(*digest.as_ref().first_chunk().expect("a digest has 32 bytes"))
     }
+}
 
-    /// Returns the certificates that a revocation list names. `None`: it cannot be parsed.
-    pub fn all_in(list: &[u8]) -> Option<Vec<Self>> {
-        let (_, list) = CertificateRevocationList::from_der(list).ok()?;
+impl RevocationList {
+    /// Reads a revocation list. `None`: it cannot be parsed.
+    pub fn of(der: &[u8]) -> Option<Self> {
+        let (_, list) = CertificateRevocationList::from_der(der).ok()?;
         let issuer = list.issuer().as_raw();
-        Some(
-            list.iter_revoked_certificates()
-                .map(|one| Self::of(issuer, one.raw_serial()))
-                .collect(),
-        )
+        let revoked = list.iter_revoked_certificates();
+        Some(Self {
+            certificates: revoked.map(|one| Revocable::of(issuer, one.raw_serial())).collect(),
+            expires: list.next_update().and_then(|at| wall_time(at.timestamp())),
+        })
     }
+}
+
+/// Returns the time of this many seconds since the Unix epoch.
+fn wall_time(seconds: i64) -> Option<WallTime> {
+    let millis = u64::try_from(seconds).ok()?.checked_mul(1_000)?;
+    Some(WallTime::from_millis(millis))
 }
 
 #[cfg(test)]
@@ -258,7 +273,7 @@ mod tests {
         assert_eq!(names.dns, ["a.example"]);
         assert!(names.not_after.is_some() && names.revocable.is_some());
         assert_eq!(CertificateNames::of(b"garbage"), None);
-        assert_eq!(Revocable::all_in(b"garbage"), None);
+        assert_eq!(RevocationList::of(b"garbage"), None);
         for cut in 0..certificate.der().len() {
             assert_eq!(CertificateNames::of(&certificate.der()[..cut]), None);
         }

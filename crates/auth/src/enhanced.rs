@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::counts::{Counts, Verdict};
 use crate::principal::{Outcome, Principal};
 use crate::scram::{self, Challenged};
 use crate::versions::Version;
@@ -22,14 +23,23 @@ pub enum Step {
     /// The client has to answer the message, and [`Exchange::finish`] decides on its answer.
     Challenge(Box<Exchange>, Box<[u8]>),
     /// The authentication has ended.
-    Ended(Outcome),
+    Ended {
+        /// Its outcome.
+        outcome: Outcome,
+        /// The user that the client has named in its message.
+        user: Option<Box<str>>,
+    },
 }
 
 /// An exchange in which the client has to prove next that it knows its password.
 pub struct Exchange {
     pub(crate) challenged: Challenged,
-    /// Who the client is, if the proof is right; `None`: no proof is right.
-    pub(crate) accepted: Option<(Arc<Principal>, Version)>,
+    /// The user that the client has named.
+    pub(crate) user: Box<str>,
+    /// Who the client is, if the proof is right; otherwise why no proof is right.
+    pub(crate) accepted: Result<(Arc<Principal>, Version), Box<str>>,
+    /// Where the outcome is counted.
+    pub(crate) counts: Arc<Counts>,
 }
 
 /// The end of an exchange that was successful.
@@ -64,9 +74,20 @@ impl Exchange {
     /// # Errors
     /// Fails if the client has not proved that it knows the password, with a text for the log.
     pub fn finish(self, message: &[u8]) -> Result<Proved, Box<str>> {
-        let message = self.challenged.finish(message).map_err(|failure| failure.to_string())?;
-        let (principal, version) = self.accepted.ok_or("the user is disabled")?;
-        Ok(Proved { principal, version, message })
+        let Self { challenged, accepted, counts, .. } = self;
+        let finished = challenged.finish(message);
+        let (principal, version) = accepted?;
+        let verdict = if finished.is_ok() { Verdict::Accepted } else { Verdict::Refused };
+        counts.add(&principal.backend, verdict);
+        match finished {
+            Ok(message) => Ok(Proved { principal, version, message }),
+            Err(failure) => Err(format!("{}: {failure}", principal.backend).into()),
+        }
+    }
+
+    /// Returns the user that the client has named.
+    pub fn user(&self) -> &str {
+        &self.user
     }
 }
 

@@ -45,7 +45,7 @@ mod versions;
 pub use asker::Asker;
 pub use authenticator::{Authenticator, Inquiry, Pending, Settings, Standing};
 pub use backend::{Accepted, Answer, Backend, Renewal};
-pub use certificate::{CertificateSettings, CertificateUsers, NameIn};
+pub use certificate::{CertificateSettings, CertificateUsers, NameIn, RevocationList};
 pub use chain::{Chain, Chains};
 pub use configured::ConfiguredUsers;
 pub use counts::{Counts, Verdict};

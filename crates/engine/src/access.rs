@@ -12,7 +12,10 @@ use crate::rights::{Action, ActionSet, Actions, Rights, Rule};
 /// The rights of a user, compiled. All connections of the user share it.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// The rules of the user, and behind them what `publish`, `subscribe` and `state` stand for.
     own: Arc<[Compiled]>,
+    /// Number of `own` that are rules of the user.
+    rules: usize,
     /// Decides if the tenant has no rules either. `None`: a user with rules of its own.
     otherwise: Option<Arc<Compiled>>,
     tenant: Arc<TenantRules>,
@@ -92,6 +95,7 @@ impl Policy {
         let mut numbers = Numbers::default();
         let mut own: Vec<_> =
             rights.rules.iter().map(|rule| Compiled::new(rule, &mut numbers)).collect();
+        let count = own.len();
         for (action, filters) in
             [(Action::Publish, &rights.publish), (Action::Subscribe, &rights.subscribe)]
         {
@@ -115,7 +119,7 @@ impl Policy {
             }
             Arc::new(all)
         });
-        Self { own: own.into(), otherwise, tenant }
+        Self { own: own.into(), rules: count, otherwise, tenant }
     }
 
     /// Returns the policy of a user who may do everything.
@@ -141,38 +145,40 @@ impl Permissions {
 
     /// Whether the client may publish messages with this QoS and RETAIN to a topic.
     fn may_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
-        self.decide(|rule, filled_in| {
-            rule.is_for(qos)
-                && rule.retain.is_none_or(|only| only == retain)
-                && rule.matches_path(&rule.topics, Action::Publish, filled_in, |filter| {
-                    topic::matches(filter, topic)
-                })
-        })
+        self.decide(|rule, filled_in| rule.is_for_message(filled_in, topic, qos, retain))
     }
 
     /// Whether the client may subscribe to a filter with this maximum QoS. Everything that the filter matches
     /// must be allowed.
     pub(crate) fn may_subscribe(&self, wanted: &str, qos: QoS) -> bool {
-        self.decide(|rule, filled_in| {
-            let fits = if rule.allows { covers } else { overlaps };
-            rule.is_for(qos)
-                && rule.matches_path(&rule.topics, Action::Subscribe, filled_in, |filter| {
-                    fits(filter, wanted)
-                })
-        })
+        self.decide(|rule, filled_in| rule.is_for_filter(filled_in, wanted, qos))
     }
 
     /// Whether a command to the state store with this verb may touch `key`.
     pub(crate) fn may_touch(&self, verb: Verb, key: &[u8]) -> bool {
-        let action = if key_rules::writes(verb) { Action::Write } else { Action::Read };
-        self.decide(|rule, filled_in| {
-            rule.keys.matches(action, |pattern| match pattern {
-                KeyPattern::Fixed(keys) => keys.include(key),
-                KeyPattern::Template(_, place) => {
-                    filled_in.keys[*place].as_ref().map_or(!rule.allows, |keys| keys.include(key))
-                }
-            })
+        self.decide(|rule, filled_in| rule.is_for_key(filled_in, verb, key))
+    }
+
+    /// Returns which rule does not let the client publish, as a part of a sentence.
+    pub(crate) fn why_not_publish(&self, topic: &str, qos: QoS, retain: bool) -> String {
+        self.why_not("publish", |rule, filled_in| {
+            rule.is_for_message(filled_in, topic, qos, retain)
         })
+    }
+
+    /// Returns which rule does not let the client subscribe, as a part of a sentence.
+    pub(crate) fn why_not_subscribe(&self, wanted: &str, qos: QoS) -> String {
+        self.why_not("subscribe", |rule, filled_in| rule.is_for_filter(filled_in, wanted, qos))
+    }
+
+    /// Returns which rule does not let the client touch a key, as a part of a sentence.
+    pub(crate) fn why_not_touch(&self, verb: Verb, key: &[u8]) -> String {
+        self.why_not("state", |rule, filled_in| rule.is_for_key(filled_in, verb, key))
+    }
+
+    /// Returns which rule does not let the client use an entity, as a part of a sentence.
+    pub(crate) fn why_not_use(&self, action: Action, path: &str) -> String {
+        self.why_not("entities", |rule, filled_in| rule.is_for_entity(filled_in, action, path))
     }
 
     /// Whether a message that waits for the client may be sent to it: whether it may subscribe to its topic. Answers and
@@ -184,11 +190,7 @@ impl Permissions {
     /// Whether the client may send to, receive from or manage the entity at a canonical path. Rules of entities
     /// apply whatever the case of their letters is, as paths of entities do.
     pub(crate) fn may_use(&self, action: Action, path: &str) -> bool {
-        self.decide(|rule, filled_in| {
-            rule.matches_path(&rule.entities, action, filled_in, |filter| {
-                topic::matches(filter, path)
-            })
-        })
+        self.decide(|rule, filled_in| rule.is_for_entity(filled_in, action, path))
     }
 
     /// Returns what the first rule that matches decides; without one, no.
@@ -201,6 +203,23 @@ impl Permissions {
         rules
             .find(|(rule, filled_in)| matches(rule, filled_in))
             .is_some_and(|(rule, _)| rule.allows)
+    }
+
+    /// Returns which of the rules that match denies, as a part of a sentence. Rules have the numbers that `barid user
+    /// show` and `barid tenant show` print. `list`: the member of a user's rights that names everything it allows.
+    fn why_not(&self, list: &str, matches: impl Fn(&Compiled, &FilledIn) -> bool) -> String {
+        let own = self.policy.own.iter().position(|rule| matches(rule, &self.own));
+        if let Some(place) = own {
+            return match place < self.policy.rules {
+                true => format!("rule {} of the user denies it", place + 1),
+                false => format!("`{list}` of the user does not allow it"),
+            };
+        }
+        let of_tenant = self.policy.tenant.0.iter().position(|rule| matches(rule, &self.tenant));
+        match of_tenant {
+            Some(place) => format!("rule {} of the tenant denies it", place + 1),
+            None => "no rule of the user or of the tenant allows it".into(),
+        }
     }
 }
 
@@ -250,6 +269,36 @@ impl Compiled {
 
     fn is_for(&self, qos: QoS) -> bool {
         self.qos & 1 << qos as u8 != 0
+    }
+
+    fn is_for_message(&self, filled_in: &FilledIn, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.is_for(qos)
+            && self.retain.is_none_or(|only| only == retain)
+            && self.matches_path(&self.topics, Action::Publish, filled_in, |filter| {
+                topic::matches(filter, topic)
+            })
+    }
+
+    fn is_for_filter(&self, filled_in: &FilledIn, wanted: &str, qos: QoS) -> bool {
+        let fits = if self.allows { covers } else { overlaps };
+        self.is_for(qos)
+            && self.matches_path(&self.topics, Action::Subscribe, filled_in, |filter| {
+                fits(filter, wanted)
+            })
+    }
+
+    fn is_for_key(&self, filled_in: &FilledIn, verb: Verb, key: &[u8]) -> bool {
+        let action = if key_rules::writes(verb) { Action::Write } else { Action::Read };
+        self.keys.matches(action, |pattern| match pattern {
+            KeyPattern::Fixed(keys) => keys.include(key),
+            KeyPattern::Template(_, place) => {
+                filled_in.keys[*place].as_ref().map_or(!self.allows, |keys| keys.include(key))
+            }
+        })
+    }
+
+    fn is_for_entity(&self, filled_in: &FilledIn, action: Action, path: &str) -> bool {
+        self.matches_path(&self.entities, action, filled_in, |filter| topic::matches(filter, path))
     }
 
     /// Whether the rule is about `action`, and one of the filters in `part` fits.
@@ -447,6 +496,24 @@ mod tests {
             assert!(!publishes(&of(widened), "dev/c1/up"), "{widened}");
         }
         assert_eq!(&*substitute("%u/%c/%x%", "a%c", "d"), "a%c/d/%x%");
+    }
+
+    #[test]
+    fn it_is_said_which_rule_denies() {
+        let own = permissions(
+            r##"{"rules":[{"allow":"publish","topics":["a"]},{"deny":"publish","topics":["b/#"]}],"subscribe":["c/#"],"state":[]}"##,
+            r##"[{"deny":"all","topics":["d/#"],"entities":["d"]}]"##,
+            "c1",
+        );
+        let of_message = |topic| own.why_not_publish(topic, QoS::AtMostOnce, false);
+        assert_eq!(of_message("b/1"), "rule 2 of the user denies it");
+        assert_eq!(of_message("d/1"), "rule 1 of the tenant denies it");
+        assert_eq!(of_message("e"), "no rule of the user or of the tenant allows it");
+        let of_filter = own.why_not_subscribe("#", QoS::AtMostOnce);
+        assert_eq!(of_filter, "`subscribe` of the user does not allow it");
+        let of_key = own.why_not_touch(Verb::Get, b"k");
+        assert_eq!(of_key, "`state` of the user does not allow it");
+        assert_eq!(own.why_not_use(Action::Send, "d"), "rule 1 of the tenant denies it");
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
 use crate::threads;
-use crate::transport::{CertificateError, ListenerContext, revoked, server_config};
+use crate::transport::{CertificateError, ListenerContext, revocations, server_config};
 
 /// Maximum number of shards of a new data directory, unless the settings ask for another number.
 const SHARDS_MAX: usize = 8;
@@ -184,6 +184,12 @@ impl Broker {
             .declare(&shared.settings())
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
         configure_bindings(&shared, &lanes, &shared.settings());
+        // The listeners have read the same files, so an error is one of this moment, and only costs a warning.
+        if let Some(revocations) =
+            shared.settings().tls.as_ref().and_then(|tls| revocations(tls).ok())
+        {
+            shared.logins.set_revocations(revocations);
+        }
         let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
         // From here on nothing can fail, and threads run.
         let worker = |id| Worker { id, now: shared.engine.clock.now() };
@@ -321,8 +327,8 @@ impl Broker {
                 Ok(true) => {
                     report.applied.push("tls (for clients that connect from now on)".into());
                     applied.tls = new.tls.clone();
-                    match revoked(tls) {
-                        Ok(certificates) => self.shared.logins.set_revoked(certificates),
+                    match revocations(tls) {
+                        Ok(revocations) => self.shared.logins.set_revocations(revocations),
                         Err(error) => tracing::error!("{error}"),
                     }
                 }

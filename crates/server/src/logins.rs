@@ -13,6 +13,7 @@ use barid_auth::{
     Authenticator, Backend, Chain, Chains, ConfiguredUsers, Outcome, Passwords, Record, Revocable,
     Scope, Standing, Step, Unavailable,
 };
+use barid_core::time::WallTime;
 use barid_engine::access::TenantRules;
 use barid_engine::clock::Clock;
 use barid_engine::ids::ConnectionId;
@@ -27,6 +28,7 @@ use tracing::warn;
 use crate::rate_limit::Seldom;
 use crate::remotes::{Remotes, SharedCache, Tell};
 use crate::settings::{Auth, Settings};
+use crate::transport::Revocations;
 
 /// The thread of a connection, as the authenticator sees it.
 pub trait LoginOwner: Owner {
@@ -61,6 +63,9 @@ pub struct Changes {
     certificates: Vec<Arc<HashSet<Revocable>>>,
 }
 
+/// Time before the end of a revocation list in which a warning is logged.
+const REVOCATIONS_WARN: Duration = Duration::from_secs(24 * 60 * 60);
+
 type Follower = Box<dyn Fn(&Change) + Send + Sync>;
 
 /// The logins of a broker.
@@ -74,6 +79,8 @@ pub struct Logins {
     store_is_used: AtomicBool,
     undecided: Mutex<Seldom>,
     revoked: RwLock<Arc<HashSet<Revocable>>>,
+    /// The time at which the first revocation list expires.
+    revocations_expire: RwLock<Option<WallTime>>,
     /// The tenants of the users in the configuration file.
     tenants: RwLock<HashSet<Box<str>>>,
     remotes: Mutex<Remotes>,
@@ -161,6 +168,7 @@ impl Logins {
             store_is_used: AtomicBool::new(false),
             undecided: Mutex::default(),
             revoked: RwLock::default(),
+            revocations_expire: RwLock::default(),
             tenants: RwLock::default(),
             remotes: Mutex::default(),
             clock,
@@ -290,13 +298,32 @@ impl Logins {
         }
     }
 
-    /// Notes that these client certificates are revoked, and no others.
-    pub fn set_revoked(&self, certificates: HashSet<Revocable>) {
+    /// Notes that these client certificates are revoked, and no others. Warns of lists that expire soon.
+    pub fn set_revocations(&self, Revocations { certificates, expire }: Revocations) {
+        *self.revocations_expire.write() = expire;
+        let left = expire.map(|at| at.as_millis().saturating_sub(self.clock.wall().as_millis()));
+        match left.map(Duration::from_millis) {
+            Some(Duration::ZERO) => warn!(
+                "a certificate revocation list has expired: clients whose certificates it is about \
+                 are refused until there is a newer one (tls.crl)"
+            ),
+            Some(left) if left < REVOCATIONS_WARN => warn!(
+                minutes = left.as_secs() / 60,
+                "a certificate revocation list expires soon: then clients whose certificates it is \
+                 about are refused (tls.crl)"
+            ),
+            _ => {}
+        }
         let certificates = Arc::new(certificates);
         *self.revoked.write() = Arc::clone(&certificates);
         if !certificates.is_empty() {
             self.tell(&Change::Certificates(certificates));
         }
+    }
+
+    /// Returns the time at which the first revocation list expires.
+    pub fn revocations_expire(&self) -> Option<WallTime> {
+        *self.revocations_expire.read()
     }
 
     /// Whether a client certificate is revoked. A client may have finished its TLS handshake before the revocation.

@@ -149,8 +149,14 @@ impl Keys for Shared {
         settings.keys.iter().any(|key| of(&key.name)) || self.logins.know_tenant(&settings, tenant)
     }
 
-    fn ban(&self, user: Option<&str>, tenant: &str, container_id: &str, address: IpAddr) -> bool {
-        self.bans.check(user, tenant, container_id, address).is_some()
+    fn ban(
+        &self,
+        user: Option<&str>,
+        tenant: &str,
+        container_id: &str,
+        address: IpAddr,
+    ) -> Option<String> {
+        self.bans.check(user, tenant, container_id, address).map(|ban| ban.explanation())
     }
 }
 

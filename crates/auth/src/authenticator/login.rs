@@ -196,17 +196,31 @@ impl Shared {
 
     /// Answers the first message of SCRAM. For a user that no back end has, and for one who has no keys, the
     /// answer looks like that for a user, and no proof will be right.
-    pub(super) async fn challenge(
-        &self,
-        credentials: &Credentials,
-        message: &[u8],
-    ) -> Result<Step, Outcome> {
-        let first = ClientFirst::read(message).map_err(|failure| denied(&failure.to_string()))?;
+    pub(super) async fn challenge(&self, credentials: Credentials, message: &[u8]) -> Step {
+        let first = match ClientFirst::read(message) {
+            Ok(first) => first,
+            Err(failure) => {
+                let outcome = denied(&failure.to_string());
+                return Step::Ended { outcome, user: credentials.user };
+            }
+        };
         let user = Credentials::full(first.user());
+        match self.challenge_user(credentials, user.clone(), first).await {
+            Ok(step) => step,
+            Err(outcome) => Step::Ended { outcome, user: Some(user) },
+        }
+    }
+
+    async fn challenge_user(
+        &self,
+        mut credentials: Credentials,
+        user: Box<str>,
+        first: ClientFirst,
+    ) -> Result<Step, Outcome> {
         if credentials.user.as_ref().is_some_and(|named| *named != user) {
             return Err(denied("SCRAM names another user than CONNECT"));
         }
-        let mut credentials = Credentials { user: Some(user.clone()), ..credentials.clone() };
+        credentials.user = Some(user.clone());
         credentials.is_known = self.knows(&credentials);
         let version = self.versions.now();
         let chain = self.chain_for(&credentials)?;
@@ -236,19 +250,28 @@ impl Shared {
             Some(keys) => (keys, true),
             None => (Keys::mock(&self.secret, &user, decoy().as_deref()), false),
         };
-        let accepted = match found.filter(|_| is_user) {
-            None => None,
+        let accepted = match found {
+            None => Err("no back end has this user, or none that stores password hashes".into()),
+            Some((backend, record)) if !is_user => {
+                self.counts.add(backend.name(), Verdict::Refused);
+                let reason = match record.disabled {
+                    true => "the user is disabled",
+                    false => "the password hash of the user has no keys for SCRAM-SHA-256",
+                };
+                Err(format!("{}: {reason}", backend.name()).into())
+            }
             Some((backend, record)) => {
-                let proof = password::proof(&record.password);
+                let (user, proof) = (user.clone(), password::proof(&record.password));
                 let accepted = Accepted { user, rights: record.rights, proof, expires: None };
                 match self.accept(&credentials, version, &**backend, accepted).await {
-                    Outcome::Accepted(principal, version) => Some((principal, version)),
+                    Outcome::Accepted(principal, version) => Ok((principal, version)),
                     other => return Err(other),
                 }
             }
         };
         let (challenged, message) = first.challenge(keys, self.random.bytes());
-        let exchange = Exchange { challenged, accepted };
+        let counts = Arc::clone(&self.counts);
+        let exchange = Exchange { challenged, user, accepted, counts };
         Ok(Step::Challenge(Box::new(exchange), message.into_bytes().into()))
     }
 

@@ -92,7 +92,7 @@ struct Shared {
     random: Random,
     /// Makes the answers about names without a user.
     secret: [u8; 32],
-    counts: Counts,
+    counts: Arc<Counts>,
     /// Tenants, each with a network from which a user has logged in.
     known: Cache<(Box<str>, IpAddr), ()>,
 }
@@ -146,7 +146,7 @@ impl Authenticator {
             grace,
             random,
             secret,
-            counts: Counts::default(),
+            counts: Arc::default(),
             known: Cache::new(KNOWN_MAX),
         });
         Ok(Self { shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
@@ -232,8 +232,7 @@ impl Authenticator {
     ) -> Pending {
         let shared = Arc::clone(&self.shared);
         let task = self.runtime.spawn(async move {
-            let step = shared.challenge(&credentials, &message).await;
-            reply(step.unwrap_or_else(Step::Ended));
+            reply(shared.challenge(credentials, &message).await);
         });
         Pending(task.abort_handle())
     }

@@ -34,19 +34,26 @@ pub fn table(denials: &[&Denied]) -> String {
         denials.iter().map(|denial| (&*denial.action, &*denial.reason)).collect();
     let mut text = table.to_string();
     for (action, reason) in reasons {
-        text += &format!("\n{action}: {}. {}", printable(reason), advice(action));
+        text += &format!("\n{action}: {}. {}", printable(reason), advice(action, reason));
     }
     text + "\n"
 }
 
-fn advice(action: &str) -> &'static str {
+fn advice(action: &str, reason: &str) -> &'static str {
     match action {
+        "login" if reason.contains(" is banned") => {
+            "`barid ban list` shows the bans, `barid ban remove ID` ends one."
+        }
+        "login" if reason.contains("(max_") || reason.contains("_rate)") => {
+            "`barid tenant show` shows the limits of the tenant and what is used, `barid tenant set` changes them."
+        }
         "login" => {
-            "Check the user name and the password; `barid passwd` makes a new hash for [[users]]. With AMQP \
-             check the key: its name, its text in [[keys]], and the time on the client's machine."
+            "Check the user name and the password; `barid user set` or, for [[users]], `barid passwd` makes a new \
+             hash. With AMQP check the key: its name, its text in [[keys]], and the time on the client's machine."
         }
         "publish" | "subscribe" | "will" | "state" => {
-            "The rules of a user are in [[users]]. After a reload they apply when the client connects again."
+            "`barid user show` and `barid tenant show` print the rules; those of users of the file are in \
+             [[users]]. A change applies within a second."
         }
         "send" | "receive" | "manage" => "The rights of a key, and its entity, are in [[keys]].",
         _ => "See docs/operating/tenants-and-users.md.",

@@ -94,8 +94,8 @@ pub enum Denied {
     #[error("the name of the user has no tenant")]
     NoTenant,
     /// The client is banned.
-    #[error("the client is banned")]
-    Banned,
+    #[error("{0}")]
+    Banned(String),
     /// A quota has no room for the connection.
     #[error("the limit of connections {0} is reached: try again later")]
     Quota(Quota),
@@ -227,8 +227,10 @@ impl Access {
         match self.tenant() {
             Some(present) if *present.name != *tenant => Err(Denied::OtherTenant),
             Some(_) => Ok(()),
-            None if keys.ban(user, tenant, client_id, peer) => Err(Denied::Banned),
             None => {
+                if let Some(reason) = keys.ban(user, tenant, client_id, peer) {
+                    return Err(Denied::Banned(reason));
+                }
                 let tenant = context.engine.tenants.get_or_create(tenant, |_| ());
                 let tenant = tenant.ok_or(Denied::TooMany)?;
                 self.admitted = Some(Admitted::new(context, tenant, name)?);
@@ -257,6 +259,14 @@ impl Access {
         Ok(())
     }
 
+    /// Returns why the client does not have a right to this canonical path, as a part of a sentence.
+    pub fn why_not(&self, right: Right, path: &str) -> String {
+        match &self.user {
+            Some(user) => user.permissions.why_not_use(right.action(), entity_of(path)),
+            None => "no valid token with the right to do that".into(),
+        }
+    }
+
     /// Returns the time until which the client has one of these rights to this canonical path; `None`: it has none.
     pub fn allows_any(&self, rights: &[Right], path: &str, now: MonoTime) -> Option<MonoTime> {
         rights.iter().filter_map(|right| self.allows(*right, path, now)).max()
@@ -279,12 +289,18 @@ impl Access {
 impl User {
     /// Whether the rules allow something. Those for an entity are for its sub-queues and its `$management`, too.
     fn may(&self, right: Right, path: &str) -> bool {
-        let action = match right {
-            Right::Send => Action::Send,
-            Right::Listen => Action::Receive,
-            Right::Manage => Action::Manage,
-        };
-        self.permissions.may_use(action, entity_of(path))
+        self.permissions.may_use(right.action(), entity_of(path))
+    }
+}
+
+impl Right {
+    /// Returns the action in the rules of users for which the right stands.
+    fn action(self) -> Action {
+        match self {
+            Self::Send => Action::Send,
+            Self::Listen => Action::Receive,
+            Self::Manage => Action::Manage,
+        }
     }
 }
 

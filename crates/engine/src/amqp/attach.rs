@@ -68,16 +68,13 @@ impl Container {
             if error.condition == condition::UNAUTHORIZED {
                 // Noted without the scheme and the host that many clients write before the path.
                 let entity = Address::parse(request.address().unwrap_or_default());
-                let action = match request.attach.role {
-                    _ if entity.management => Action::Manage,
-                    Role::Sender => Action::Send,
-                    Role::Receiver => Action::Receive,
+                let (action, right) = match request.attach.role {
+                    _ if entity.management => (Action::Manage, Right::Listen),
+                    Role::Sender => (Action::Send, Right::Send),
+                    Role::Receiver => (Action::Receive, Right::Listen),
                 };
-                let reason = match self.access.user() {
-                    Some(_) => "no rule of the user allows it",
-                    None => NO_TOKEN,
-                };
-                self.deny(turn, action, &entity.to_string(), reason);
+                let path = entity.to_string();
+                self.deny(turn, action, &path, &self.access.why_not(right, &path));
             }
             self.engine.refuse_attach(request.link, error);
         }

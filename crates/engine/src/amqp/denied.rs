@@ -50,6 +50,13 @@ impl Container {
         Some(tenant)
     }
 
+    /// Notes that the connection of a client ends because an operator does not allow it any more.
+    pub fn deny_connection(&self, turn: &Turn<'_>, reason: &str) {
+        let Some(tenant) = self.access.tenant() else { return };
+        let user = self.access.user().or(self.access.key());
+        self.note(turn, tenant, Action::Login, user, None, &format!("{reason}: disconnected"));
+    }
+
     fn note(
         &self,
         turn: &Turn<'_>,

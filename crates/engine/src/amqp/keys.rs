@@ -67,9 +67,15 @@ pub trait Keys: Send + Sync + fmt::Debug {
     /// Whether a tenant has keys or users, so that failed logins are counted for it.
     fn are_in(&self, tenant: &str) -> bool;
 
-    /// Whether a client is banned: its user, its container id in the tenant, or its address. An empty container id
-    /// is not known yet.
-    fn ban(&self, user: Option<&str>, tenant: &str, container_id: &str, address: IpAddr) -> bool;
+    /// Returns why a client is banned, for the log: its user, its container id in the tenant, or its address.
+    /// `None`: it is not banned. An empty container id is not known yet.
+    fn ban(
+        &self,
+        user: Option<&str>,
+        tenant: &str,
+        container_id: &str,
+        address: IpAddr,
+    ) -> Option<String>;
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! SASL: clients that log in with a key, or as a user.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -35,10 +36,10 @@ pub enum Decision {
     },
     /// The client is no user, and has to send a token to `$cbs`.
     Anonymous,
-    /// The client is not let in. The text is for the log.
-    Denied(&'static str),
-    /// Nobody can tell at present whether the client is the user: it may try again.
-    Undecided,
+    /// The client is not let in. The text is for operators.
+    Denied(Cow<'static, str>),
+    /// Nobody can tell at present whether the client is the user: it may try again. The text is for operators.
+    Undecided(Cow<'static, str>),
 }
 
 impl fmt::Debug for Login {
@@ -107,11 +108,11 @@ impl Container {
             }
             Decision::Anonymous => SaslOutcome::Ok,
             Decision::Denied(reason) => {
-                self.deny_login(turn, user, None, reason);
+                self.deny_login(turn, user, None, &reason);
                 SaslOutcome::Auth
             }
-            Decision::Undecided => {
-                self.count_refused(turn, user);
+            Decision::Undecided(reason) => {
+                self.deny_login(turn, user, None, &reason);
                 SaslOutcome::SysTemp
             }
         };
@@ -141,8 +142,8 @@ impl Container {
         self.access.identify(container_id);
         let Some(tenant) = self.tenant_name() else { return };
         let (user, address) = (self.access.user(), self.peer.ip());
-        if self.keys.ban(user, tenant, container_id, address) {
-            self.deny_login(turn, user.or(self.access.key()), None, "the client is banned");
+        if let Some(reason) = self.keys.ban(user, tenant, container_id, address) {
+            self.deny_login(turn, user.or(self.access.key()), None, &reason);
             let error = Error::new("amqp:connection:forced", "The client is banned.");
             self.engine.close_at_once(error);
             self.forget_all(turn);

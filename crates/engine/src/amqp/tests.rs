@@ -63,11 +63,18 @@ impl Keys for OneKey {
         tenant == "acme"
     }
 
-    fn ban(&self, user: Option<&str>, tenant: &str, container_id: &str, address: IpAddr) -> bool {
+    fn ban(
+        &self,
+        user: Option<&str>,
+        tenant: &str,
+        container_id: &str,
+        address: IpAddr,
+    ) -> Option<String> {
         assert_eq!(tenant, "acme");
         let banned = self.banned.lock().unwrap();
         let names = [user.unwrap_or("none"), container_id, &address.to_string()];
-        !banned.is_empty() && names.contains(&&**banned)
+        let is_banned = !banned.is_empty() && names.contains(&&**banned);
+        is_banned.then(|| "the client is banned".into())
     }
 }
 
@@ -374,17 +381,18 @@ fn a_decision_may_take_its_time() {
 
 #[test]
 fn who_is_not_let_in_is_told_whether_to_try_again() {
-    for (decision, code, is_noted) in
-        [(Decision::Denied("wrong"), 1, true), (Decision::Undecided, 4, false)]
-    {
+    for (decision, code, reason) in [
+        (Decision::Denied("wrong".into()), 1, "wrong"),
+        (Decision::Undecided("slow".into()), 4, "slow"),
+    ] {
         let mut world = World::new(Limits::default());
         let mut client = world.connect(1);
         client.log_in(&mut world, "acme/ada", "secret").unwrap();
         assert_eq!(client.decide(&mut world, "acme/ada", decision), [Said::Outcome(code)]);
         assert!(client.container.is_closed() && client.container.tenant_name().is_none());
         let denials = world.denials();
-        assert_eq!(denials.len(), usize::from(is_noted));
-        assert!(denials.iter().all(|denial| denial.user.as_deref() == Some("acme/ada")));
+        let [denial] = &denials[..] else { panic!("{denials:?}") };
+        assert_eq!((denial.user.as_deref(), &*denial.reason), (Some("acme/ada"), reason));
         let tenant = world.context.engine.tenants.get("acme").unwrap();
         assert_eq!(tenant.totals().refused_connects, 1);
     }

@@ -69,7 +69,7 @@ pub fn admit(
     let context = &mut *turn.context;
     let Arrival { id, peer, listener, owner, wire, user, permissions, enhanced, assigned } =
         arrival;
-    let tenant = tenant_of(user.or(connect.username)).ok_or(Refusal(
+    let tenant = tenant_of(user.or(connect.username)).ok_or(Refusal::new(
         ReasonCode::BadUserNameOrPassword,
         "the user name must be {tenant}/{client}, or have no slash",
     ))?;
@@ -77,13 +77,14 @@ pub fn admit(
     let assigned = assigned.map(Ok).or_else(|| assigned_client_id(connect, random).transpose());
     let assigned = assigned.transpose()?;
     let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-    let tenant = context
-        .tenant(tenant)
-        .ok_or(Refusal(ReasonCode::QuotaExceeded, "the maximum number of tenants is reached"))?;
+    let tenant = context.tenant(tenant).ok_or(Refusal::new(
+        ReasonCode::QuotaExceeded,
+        "the maximum number of tenants is reached",
+    ))?;
     let limits = tenant.limits();
     let durability = tenant.durability();
     if client_id.len() > limits.max_client_id_bytes.min(ids::TEXT_LEN_MAX) {
-        return Err(Refusal(
+        return Err(Refusal::new(
             ReasonCode::ClientIdentifierNotValid,
             "the client identifier is too long",
         ));
@@ -104,14 +105,14 @@ pub fn admit(
                 will.payload,
             ))
     {
-        return Err(Refusal(ReasonCode::NotAuthorized, WILL_REFUSED));
+        return Err(Refusal::new(ReasonCode::NotAuthorized, WILL_REFUSED));
     }
     if wanted.expiry > 0
         && (wanted.persist || durability.stores_sessions())
         && tenant.shards.of(&tenant.name, client_id).refuses()
         && tenant.sessions.entry(client_id).get().is_none()
     {
-        return Err(Refusal(
+        return Err(Refusal::new(
             ReasonCode::QuotaExceeded,
             "the disk is full or broken: no new session can be stored",
         ));
@@ -153,7 +154,7 @@ pub fn admit(
         rights: None,
     };
     if opening.connack(true).len() > wanted.max_packet_size as usize {
-        return Err(Refusal(
+        return Err(Refusal::new(
             ReasonCode::PacketTooLarge,
             "CONNACK exceeds your Maximum Packet Size",
         ));
@@ -254,7 +255,7 @@ fn refused(context: &Context, tenant: &Tenant, quota: Quota, client_id: &str) ->
         }
         _ => (ReasonCode::QuotaExceeded, "the tenant has too many connections (max_connections)"),
     };
-    Refusal(reason, text)
+    Refusal::new(reason, text)
 }
 
 /// Sends the refusal of a CONNECT, counts it, and returns why the connection ends. `is_configured` returns
@@ -267,13 +268,14 @@ pub fn refuse(
     refusal: &Refusal,
     is_configured: impl FnOnce(&str) -> bool,
 ) -> End {
-    if let Some(tenant) = context.tenant_of_stranger(connect.username, is_configured) {
+    let user = refusal.user.as_deref().or(connect.username);
+    if let Some(tenant) = context.tenant_of_stranger(user, is_configured) {
         tenant.counters(context.worker.id).refused_connects.add(1);
         denied::connect(context, &tenant, peer, connect, refusal);
     }
     let most = connect.properties.maximum_packet_size().map_or(MAX_PACKET_LEN, |n| n as usize);
     say_refusal(out, connect.version, refusal, most);
-    End::Refused(refusal.0, refusal.1)
+    End::Refused(refusal.code, refusal.text)
 }
 
 /// Sends the CONNACK that refuses a CONNECT. The Reason String, or the whole CONNACK, is left out if it does
@@ -281,7 +283,7 @@ pub fn refuse(
 pub fn say_refusal(
     out: &mut dyn Write,
     version: Version,
-    Refusal(reason, text): &Refusal,
+    Refusal { code, text, .. }: &Refusal,
     most: usize,
 ) {
     let mut properties = PropertiesBuf::default();
@@ -291,7 +293,7 @@ pub fn say_refusal(
     let mut packet = Vec::new();
     for properties in [properties.as_properties(), Properties::default()] {
         packet.clear();
-        ConnAck { session_present: false, reason: *reason, properties }
+        ConnAck { session_present: false, reason: *code, properties }
             .encode(version, &mut packet)
             .expect("a CONNACK can be encoded");
         if packet.len() <= most {

@@ -58,7 +58,7 @@ pub(super) fn open_session(
         state.user.is_some() && opening.user.is_some() && state.user != opening.user
     });
     if another_users {
-        return Err(Refusal(
+        return Err(Refusal::new(
             ReasonCode::NotAuthorized,
             "the client identifier belongs to another user",
         ));
@@ -70,7 +70,10 @@ pub(super) fn open_session(
         None => !stores || tenant.shards.of(&tenant.name, opening.client_id).is_open(),
     };
     if !is_open {
-        return Err(Refusal(ReasonCode::ServerBusy, "the session's shard is closed: try again"));
+        return Err(Refusal::new(
+            ReasonCode::ServerBusy,
+            "the session's shard is closed: try again",
+        ));
     }
     let resumed = match entry.get().cloned() {
         // A session with an expiry of 0 ends with its connection, so a new connection cannot resume it.

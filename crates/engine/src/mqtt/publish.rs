@@ -70,7 +70,7 @@ impl Client {
                 &bytes[parsed.payload()],
             ) {
                 let topic = topic.to_owned();
-                self.deny_publish(turn, &topic);
+                self.deny_publish(turn, &topic, parsed.qos, parsed.retain);
                 self.refuse(turn, &parsed, frame.len(), ReasonCode::NotAuthorized);
                 return Ok(());
             }

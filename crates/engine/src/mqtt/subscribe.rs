@@ -96,7 +96,7 @@ impl Client {
             let worker = turn.context.worker;
             let granted = self.subscribe(&worker, &wanted, identifier, &mut done.commits);
             if let Err(ReasonCode::NotAuthorized) = granted {
-                self.deny_subscribe(turn, wanted.filter);
+                self.deny_subscribe(turn, wanted.filter, wanted.options.qos);
             }
             done.codes.push(match granted {
                 // SUBACK in MQTT 3.1 has no code for a failure.

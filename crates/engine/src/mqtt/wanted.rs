@@ -22,9 +22,18 @@ const DURABILITY: &str = "barid-durability";
 /// accept.
 const DURABILITY_TOLD_MAX: usize = 32;
 
-/// The reason code and the text of a refused CONNECT.
+/// Why a CONNECT is refused.
 #[derive(Debug)]
-pub struct Refusal(pub ReasonCode, pub &'static str);
+pub struct Refusal {
+    /// The reason code of CONNACK.
+    pub code: ReasonCode,
+    /// The Reason String of CONNACK. A client without a session must not learn from it which users exist.
+    pub text: &'static str,
+    /// What operators are told instead; `None`: the same.
+    pub reason: Option<Box<str>>,
+    /// The name of the user, if it is another than that in CONNECT.
+    pub user: Option<Box<str>>,
+}
 
 /// The settings of the session that a CONNECT is granted.
 pub(super) struct Wanted {
@@ -53,6 +62,30 @@ pub struct Enhanced<'a> {
     pub data: Option<&'a [u8]>,
 }
 
+impl Refusal {
+    /// Creates a refusal of which operators are told what the client is told.
+    pub const fn new(code: ReasonCode, text: &'static str) -> Self {
+        Self { code, text, reason: None, user: None }
+    }
+
+    /// Sets what operators are told: a part of a sentence, as in [`Denial`](crate::denials::Denial).
+    #[must_use]
+    pub fn because(self, reason: impl Into<Box<str>>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    /// Sets the user, if the broker knows one that CONNECT does not name.
+    #[must_use]
+    pub fn of(self, user: Option<&str>) -> Self {
+        Self { user: user.map(Into::into), ..self }
+    }
+
+    /// Returns what operators are told.
+    pub(super) fn reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or(self.text)
+    }
+}
+
 /// Checks the settings that a CONNECT requests, and reduces them to the limits.
 pub(super) fn want(
     connect: &Connect<'_>,
@@ -61,7 +94,7 @@ pub(super) fn want(
 ) -> Result<Wanted, Refusal> {
     let properties = &connect.properties;
     if properties.authentication_method() != enhanced.map(|own| own.method) {
-        return Err(Refusal(
+        return Err(Refusal::new(
             ReasonCode::BadAuthenticationMethod,
             "this authentication method is not supported",
         ));
@@ -104,10 +137,10 @@ pub(super) fn window(receive_maximum: u16, limits: &Limits) -> WindowLimits {
 fn will(connect: &Connect<'_>, limits: &Limits) -> Result<Option<Box<Will>>, Refusal> {
     let Some(will) = &connect.will else { return Ok(None) };
     if will.qos as u8 > limits.max_qos {
-        return Err(Refusal(ReasonCode::QoSNotSupported, "the will is above the Maximum QoS"));
+        return Err(Refusal::new(ReasonCode::QoSNotSupported, "the will is above the Maximum QoS"));
     }
     if will.retain && !limits.retain_available {
-        return Err(Refusal(ReasonCode::RetainNotSupported, "the will cannot be retained"));
+        return Err(Refusal::new(ReasonCode::RetainNotSupported, "the will cannot be retained"));
     }
     let mut kept = PropertiesBuf::default();
     for property in will.properties.raw() {
@@ -143,11 +176,12 @@ pub fn assigned_client_id(
         return Ok(None);
     }
     match connect.version {
-        Version::V3_1 => {
-            Err(Refusal(ReasonCode::ClientIdentifierNotValid, "the client identifier is missing"))
-        }
+        Version::V3_1 => Err(Refusal::new(
+            ReasonCode::ClientIdentifierNotValid,
+            "the client identifier is missing",
+        )),
         // MQTT-3.1.3-8 of 3.1.1
-        Version::V3_1_1 if !connect.clean_start => Err(Refusal(
+        Version::V3_1_1 if !connect.clean_start => Err(Refusal::new(
             ReasonCode::ClientIdentifierNotValid,
             "a session with Clean Session 0 needs a client identifier",
         )),

@@ -26,6 +26,7 @@ use tracing::debug;
 
 use super::amqp_login::LoggingIn;
 use super::standing::Identity;
+use super::unnamed;
 use crate::strangers::Collected;
 use crate::transport::{Parts, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
@@ -327,7 +328,12 @@ impl AmqpConnection {
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
-            Err(error) => return Err(Lost(error.kind())),
+            Err(error) => {
+                if self.container.tenant_name().is_none() {
+                    unnamed::note_failure(turn, self.container.peer, &error);
+                }
+                return Err(Lost(error.kind()));
+            }
         };
         let filled = read == room;
         let memory = std::mem::take(&mut self.unread);

@@ -16,11 +16,9 @@ use crate::logins::Changes;
 use crate::shared::Shared;
 use crate::turn::{IoTurn, Next};
 
-const NAME_WITHOUT_TENANT: Decision = Decision::Denied("the user name must be {tenant}/{client}");
+const NAME_WITHOUT_TENANT: &str = "the user name must be {tenant}/{client}";
 
-const BANNED: Decision = Decision::Denied("the client is banned");
-
-const REVOKED_BEFORE: Decision = Decision::Denied("the certificate of the client is revoked");
+const REVOKED_BEFORE: &str = "the certificate of the client is revoked";
 
 const BY_ADMINISTRATOR: &str = "An operator does not allow this client.";
 
@@ -65,9 +63,10 @@ impl AmqpConnection {
         };
         let name = credentials.user.as_deref();
         if let Some(tenant) = credentials.tenant()
-            && shared.bans.check(name, tenant, "", credentials.address).is_some()
+            && let Some(ban) = shared.bans.check(name, tenant, "", credentials.address)
         {
-            return self.decide(turn, user.as_deref(), BANNED);
+            let decision = Decision::Denied(ban.explanation().into());
+            return self.decide(turn, user.as_deref(), decision);
         }
         let (owner, id) = (Arc::clone(turn.owner), self.id());
         let begun = shared
@@ -110,8 +109,9 @@ impl AmqpConnection {
     /// Refuses a client whose login takes too long. It may try again.
     pub(super) fn give_up_login(&mut self, turn: &mut IoTurn<'_>) {
         if let Some(waiting) = self.leave_login(turn) {
-            debug!(peer = %self.container.peer, user = waiting.user, "no outcome of the login within connect_timeout");
-            self.container.decide(&turn.turn, waiting.user.as_deref(), Decision::Undecided);
+            let reason = "no back end has decided within connect_timeout".into();
+            let decision = Decision::Undecided(reason);
+            self.container.decide(&turn.turn, waiting.user.as_deref(), decision);
         }
     }
 
@@ -130,31 +130,30 @@ impl AmqpConnection {
     fn conclude(&mut self, turn: &IoTurn<'_>, user: Option<&str>, outcome: Outcome) {
         let peer = self.container.peer;
         if turn.shared.logins.is_revoked(self.certificate) {
-            return self.container.decide(&turn.turn, user, REVOKED_BEFORE);
+            let decision = Decision::Denied(REVOKED_BEFORE.into());
+            return self.container.decide(&turn.turn, user, decision);
         }
         if turn.shared.settings().strict_user_names && lacks_tenant(user, &outcome) {
-            return self.container.decide(&turn.turn, user, NAME_WITHOUT_TENANT);
+            let decision = Decision::Denied(NAME_WITHOUT_TENANT.into());
+            return self.container.decide(&turn.turn, user, decision);
         }
         let decision = match outcome {
             Outcome::Accepted(principal, version) if changed_itself(turn, &principal, version) => {
-                Decision::Undecided
+                Decision::Undecided("the user was changed meanwhile".into())
             }
             Outcome::Accepted(principal, version) => {
                 return self.let_in(turn, user, principal, version);
             }
             Outcome::Anybody if user.is_none() => Decision::Anonymous,
             Outcome::Anybody => {
-                Decision::Denied("there is no key of this name, and the tenant has no users")
+                Decision::Denied("there is no key of this name, and the tenant has no users".into())
             }
-            Outcome::Denied(reason) => {
-                debug!(%peer, user, "login denied by {reason}");
-                Decision::Denied("user name or password is wrong")
-            }
+            Outcome::Denied(reason) => Decision::Denied(String::from(reason).into()),
             Outcome::Unavailable(reason) => {
                 turn.shared.logins.tell_undecided(peer, &reason);
-                Decision::Undecided
+                Decision::Undecided(String::from(reason).into())
             }
-            Outcome::Busy => Decision::Undecided,
+            Outcome::Busy => Decision::Undecided("too many logins are waiting".into()),
         };
         self.container.decide(&turn.turn, user, decision);
     }
@@ -197,8 +196,14 @@ impl AmqpConnection {
     /// Applies the consequence of a change.
     pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: &Consequence) -> Next {
         match consequence {
-            Consequence::Ends => self.disconnect(turn, BY_ADMINISTRATOR),
-            Consequence::Revoked => self.disconnect(turn, REVOKED),
+            Consequence::Ends(reason) => {
+                self.container.deny_connection(&turn.turn, reason);
+                self.disconnect(turn, BY_ADMINISTRATOR)
+            }
+            Consequence::Revoked => {
+                self.container.deny_connection(&turn.turn, REVOKED_BEFORE);
+                self.disconnect(turn, REVOKED)
+            }
             // A client without a user has no rights but those of its keys.
             Consequence::OtherRules(_) => Next::Wait,
             Consequence::Renewed { must_log_in } => {
@@ -239,7 +244,7 @@ impl AmqpConnection {
                 self.turn(turn, buffer, false)
             }
             Standing::Gone { reason, may_return } => {
-                debug!(peer = %self.container.peer, "client has to go: {reason}");
+                self.container.deny_connection(&turn.turn, reason);
                 if may_return {
                     self.disconnect_unauthorized(turn, reason)
                 } else {

@@ -1,6 +1,7 @@
 //! Enhanced authentication of MQTT 5 (section 4.12): AUTH packets before the client has a session, and of a
 //! client that authenticates again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use barid_auth::{
@@ -9,7 +10,6 @@ use barid_auth::{
 };
 use barid_engine::mqtt::{AuthReceived, End, encode_auth};
 use mqtt_proto::{Auth, Connect, DecodeError, FixedHeader, PacketType, ReasonCode, Version};
-use tracing::debug;
 
 use super::login::{WRONG_LOGIN, permissions_of};
 use super::mqtt::{CONNECT_MAX, Connection, Stage};
@@ -31,7 +31,12 @@ impl Connection {
     /// Handles what follows the first message of an exchange.
     pub fn on_step(&mut self, turn: &mut IoTurn<'_>, step: Step, buffer: &mut [u8]) -> Next {
         let (exchange, message) = match step {
-            Step::Ended(outcome) => return self.on_outcome(turn, outcome, buffer),
+            Step::Ended { outcome, user } => {
+                if let Stage::Active(_) = self.stage {
+                    return self.on_outcome_again(turn, outcome);
+                }
+                return self.conclude(turn, outcome, user.as_deref(), buffer);
+            }
             Step::Challenge(exchange, message) => (*exchange, message),
         };
         if let Stage::Active(client) = &mut self.stage {
@@ -79,17 +84,22 @@ impl Connection {
         let is_answer = auth.reason == ReasonCode::ContinueAuthentication
             && auth.properties.authentication_method() == Some(Method::Scram.name());
         let data = auth.properties.authentication_data().unwrap_or_default();
-        let proved = if is_answer { exchange.finish(data) } else { Err("not an answer".into()) };
+        let named = exchange.user().to_owned();
+        let proved = match is_answer {
+            true => exchange.finish(data),
+            false => Err("the client has not answered the AUTH of the broker".into()),
+        };
         let Proved { principal, version, message } = match proved {
             Ok(proved) => proved,
             Err(reason) => {
-                debug!(peer = %self.peer, "login denied: {reason}");
-                return Err(self.refuse(turn, &connect, &WRONG_LOGIN));
+                let refusal = WRONG_LOGIN.because(reason).of(Some(&named));
+                return Err(self.refuse(turn, &connect, &refusal));
             }
         };
         let (len, assigned) = (waiting.body.len(), waiting.assigned);
         let outcome = Outcome::Accepted(principal, version);
-        self.admit(turn, &connect, len, outcome, assigned, Some(message.as_bytes()))?;
+        let about = (Some(&*named), Some(message.as_bytes()));
+        self.admit(turn, &connect, len, outcome, assigned, about)?;
         self.has_read(turn, packet.len());
         Ok(Some(packet.len()))
     }
@@ -108,7 +118,8 @@ impl Connection {
         match (auth.is_again, self.again.take().map(|again| *again)) {
             (true, None) => {}
             (false, Some(Again::Challenged(exchange))) => {
-                let proved = exchange.finish(&auth.data).map_err(|_| NOT_PROVED)?;
+                let proved = exchange.finish(&auth.data);
+                let proved = proved.map_err(|reason| self.not_proved(turn, &reason))?;
                 let message = proved.message.into_bytes();
                 let proved = (proved.principal, proved.version);
                 return self.authenticated_again(turn, proved, Some(&message));
@@ -141,7 +152,7 @@ impl Connection {
                     Ok(Outcome::Accepted(principal, version)) => {
                         return self.authenticated_again(turn, (principal, version), None);
                     }
-                    Ok(_) => return Err(NOT_PROVED),
+                    Ok(other) => return Err(self.not_proved(turn, &why(&other))),
                 }
             }
         };
@@ -157,12 +168,20 @@ impl Connection {
             Outcome::Accepted(principal, version) => {
                 self.authenticated_again(turn, (principal, version), None)
             }
-            _ => Err(NOT_PROVED),
+            other => Err(self.not_proved(turn, &why(&other))),
         };
         match result {
             Ok(()) => Next::Wait,
             Err(end) => self.end(turn, &end),
         }
+    }
+
+    /// Notes that a client has not proved its identity again. Returns why its connection ends.
+    fn not_proved(&self, turn: &IoTurn<'_>, reason: &str) -> End {
+        if let Stage::Active(client) = &self.stage {
+            client.deny_connection(&turn.turn, reason);
+        }
+        NOT_PROVED
     }
 
     /// The client has proved an identity again, which must be the same. Its rights, and the time at which it
@@ -176,12 +195,22 @@ impl Connection {
         let Stage::Active(client) = &mut self.stage else { return Ok(()) };
         let is_same = self.identity.user() == Some(&*principal.user);
         if !is_same {
-            return Err(NOT_PROVED);
+            let reason = format!("it has proved to be {}, another user", principal.user);
+            return Err(self.not_proved(turn, &reason));
         }
         let permissions = permissions_of(&principal, client.client_id());
         client.change_permissions(&mut turn.turn, permissions);
         client.send_auth(&mut turn.turn, &mut self.transport, ReasonCode::Success, data);
         self.identity.prove(turn, self.id, principal, version);
         Ok(())
+    }
+}
+
+/// Returns why a login was not accepted, for operators.
+fn why(outcome: &Outcome) -> Cow<'_, str> {
+    match outcome {
+        Outcome::Denied(reason) | Outcome::Unavailable(reason) => (&**reason).into(),
+        Outcome::Busy => "too many logins are waiting".into(),
+        Outcome::Accepted(..) | Outcome::Anybody => "the tenant has no back ends any more".into(),
     }
 }

@@ -12,7 +12,6 @@ use barid_engine::mqtt::{
 };
 use barid_engine::names::{full_name, given_name, tenant_of};
 use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
-use tracing::debug;
 
 use super::mqtt::{Connection, Stage};
 use super::standing::{Connected, Consequence};
@@ -22,19 +21,22 @@ use crate::strangers::{Collected, Delayed};
 use crate::turn::{IoTurn, Next};
 
 pub(super) const WRONG_LOGIN: Refusal =
-    Refusal(ReasonCode::BadUserNameOrPassword, "user name or password is wrong");
+    Refusal::new(ReasonCode::BadUserNameOrPassword, "user name or password is wrong");
 
 /// Refusal of a client whose login is not verified, because most of the waiting logins come from its address.
-const TOO_MANY_LOGINS: Refusal = Refusal(ReasonCode::ServerBusy, "too many logins are waiting");
+const TOO_MANY_LOGINS: Refusal =
+    Refusal::new(ReasonCode::ServerBusy, "too many logins are waiting");
 
 /// Refusal of a client whose back end cannot tell whether it may connect.
-const CANNOT_TELL: Refusal =
-    Refusal(ReasonCode::ServerUnavailable, "the login cannot be verified at present: try again");
+const CANNOT_TELL: Refusal = Refusal::new(
+    ReasonCode::ServerUnavailable,
+    "the login cannot be verified at present: try again",
+);
 
 const NAME_WITHOUT_TENANT: Refusal =
-    Refusal(ReasonCode::BadUserNameOrPassword, "the user name must be {tenant}/{client}");
+    Refusal::new(ReasonCode::BadUserNameOrPassword, "the user name must be {tenant}/{client}");
 
-const BANNED: Refusal = Refusal(ReasonCode::Banned, "banned");
+const BANNED: Refusal = Refusal::new(ReasonCode::Banned, "banned");
 
 const BY_ADMINISTRATOR: End =
     End::Refused(ReasonCode::AdministrativeAction, "an operator does not allow this client");
@@ -43,10 +45,12 @@ const REVOKED: End =
     End::Refused(ReasonCode::AdministrativeAction, "the certificate of the client is revoked");
 
 const REVOKED_BEFORE: Refusal =
-    Refusal(ReasonCode::NotAuthorized, "the certificate of the client is revoked");
+    Refusal::new(ReasonCode::NotAuthorized, "the certificate of the client is revoked");
 
-const UNKNOWN_METHOD: Refusal =
-    Refusal(ReasonCode::BadAuthenticationMethod, "this authentication method is not supported");
+const UNKNOWN_METHOD: Refusal = Refusal::new(
+    ReasonCode::BadAuthenticationMethod,
+    "this authentication method is not supported",
+);
 
 /// A CONNECT whose login is being verified.
 #[derive(Debug)]
@@ -112,7 +116,7 @@ impl Connection {
                 let version = Connect::refusal_version(body);
                 // A 3.x client is answered only if a return code fits (MQTT-3.1.4-1 of 3.1.1).
                 if version == Version::V5 || error == DecodeError::UnsupportedVersion {
-                    let refusal = Refusal(error.reason_code(), "");
+                    let refusal = Refusal::new(error.reason_code(), "");
                     say_refusal(&mut self.transport, version, &refusal, MAX_PACKET_LEN);
                 }
                 return Err(error.into());
@@ -139,17 +143,19 @@ impl Connection {
         };
         let user = credentials.user.as_deref();
         if let Some(tenant) = credentials.tenant()
-            && shared.bans.check(user, tenant, client_id, credentials.address).is_some()
+            && let Some(ban) = shared.bans.check(user, tenant, client_id, credentials.address)
         {
-            return Err(self.refuse(turn, &connect, &BANNED));
+            return Err(self.refuse(turn, &connect, &BANNED.because(ban.explanation())));
         }
         let pending = match self.begin(turn, &connect, credentials)? {
-            Ok(outcome) => return self.admit(turn, &connect, body.len(), outcome, assigned, None),
+            Ok(outcome) => {
+                return self.admit(turn, &connect, body.len(), outcome, assigned, (None, None));
+            }
             Err(pending) => pending,
         };
         let mut collected = Collected::new(&self.listener.strangers);
         if collected.set(2 * body.len()).is_err() {
-            let refusal = Refusal(
+            let refusal = Refusal::new(
                 ReasonCode::ServerBusy,
                 "too many bytes of logins are waiting for verification",
             );
@@ -167,15 +173,30 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the outcome of a login.
+    /// Handles the outcome of a login. `named`: as in [`admit`](Self::admit).
     pub(super) fn accept(
         &mut self,
         turn: &mut IoTurn<'_>,
         waiting: &Waiting,
         outcome: Outcome,
+        named: Option<&str>,
     ) -> Result<(), End> {
         let connect = Connect::decode(waiting.header, &waiting.body)?;
-        self.admit(turn, &connect, waiting.body.len(), outcome, waiting.assigned.clone(), None)
+        let (len, assigned) = (waiting.body.len(), waiting.assigned.clone());
+        self.admit(turn, &connect, len, outcome, assigned, (named, None))
+    }
+
+    /// Refuses a client whose login takes too long. It may try again.
+    pub(super) fn give_up_login(&mut self, turn: &mut IoTurn<'_>) -> Next {
+        let Some(waiting) = self.take_waiting(turn) else { return Next::Wait };
+        let end = match Connect::decode(waiting.header, &waiting.body) {
+            Ok(connect) => {
+                let refusal = CANNOT_TELL.because("no back end has decided within connect_timeout");
+                self.refuse(turn, &connect, &refusal)
+            }
+            Err(error) => error.into(),
+        };
+        self.end(turn, &end)
     }
 
     /// Begins to decide on the login in a CONNECT, by the method that it names.
@@ -210,7 +231,8 @@ impl Connection {
         }
     }
 
-    /// Admits a client whose login has this outcome. `data`: the last Authentication Data for the client.
+    /// Admits a client whose login has this outcome. `named`: the user whom the client has named in its
+    /// Authentication Data. `data`: the last Authentication Data for the client.
     pub(super) fn admit(
         &mut self,
         turn: &mut IoTurn<'_>,
@@ -218,7 +240,7 @@ impl Connection {
         len: usize,
         outcome: Outcome,
         assigned: Option<String>,
-        data: Option<&[u8]>,
+        (named, data): (Option<&str>, Option<&[u8]>),
     ) -> Result<(), End> {
         let certificate = self.certificate.as_ref().and_then(|names| names.revocable);
         if turn.shared.logins.is_revoked(certificate) {
@@ -233,19 +255,19 @@ impl Connection {
         let proved = match outcome {
             // The client may have taken its time, as in an exchange of SCRAM, and would get messages at once.
             Outcome::Accepted(principal, version) if changed_itself(turn, &principal, version) => {
-                return Err(self.refuse(turn, connect, &CANNOT_TELL));
+                let refusal = CANNOT_TELL.because("the user was changed meanwhile");
+                return Err(self.refuse(turn, connect, &refusal.of(Some(&principal.user))));
             }
             Outcome::Accepted(principal, version) => Some((principal, version)),
             Outcome::Anybody => None,
             Outcome::Denied(reason) => {
-                debug!(peer = %self.peer, user = connect.username, "login denied by {reason}");
-                return Err(self.refuse(turn, connect, &WRONG_LOGIN));
+                return Err(self.refuse(turn, connect, &WRONG_LOGIN.because(reason).of(named)));
             }
             Outcome::Unavailable(reason) => {
                 turn.shared.logins.tell_undecided(self.peer, &reason);
-                return Err(self.refuse(turn, connect, &CANNOT_TELL));
+                return Err(self.refuse(turn, connect, &CANNOT_TELL.because(reason).of(named)));
             }
-            Outcome::Busy => return Err(self.refuse(turn, connect, &TOO_MANY_LOGINS)),
+            Outcome::Busy => return Err(self.refuse(turn, connect, &TOO_MANY_LOGINS.of(named))),
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         // Checked again here: a ban may have come since, and the back end may have found another user. From here
@@ -253,9 +275,10 @@ impl Connection {
         let principal = proved.as_ref().map(|(principal, _)| principal);
         let user = principal.map(|principal| &*principal.user);
         if let Some(tenant) = tenant_of(user.or(connect.username))
-            && turn.shared.bans.check(user, tenant, client_id, self.peer.ip()).is_some()
+            && let Some(ban) = turn.shared.bans.check(user, tenant, client_id, self.peer.ip())
         {
-            return Err(self.refuse(turn, connect, &BANNED));
+            let refusal = BANNED.because(ban.explanation()).of(user);
+            return Err(self.refuse(turn, connect, &refusal));
         }
         let permissions = match principal {
             Some(principal) => Some(permissions_of(principal, client_id)),
@@ -282,7 +305,7 @@ impl Connection {
             Ok(client) => {
                 self.stage = Stage::Active(Box::new(client));
             }
-            Err(refusal) => return Err(self.refuse(turn, connect, &refusal)),
+            Err(refusal) => return Err(self.refuse(turn, connect, &refusal.of(user))),
         }
         if let Some((principal, version)) = proved {
             self.identity.prove(turn, self.id, principal, version);
@@ -307,8 +330,10 @@ impl Connection {
     /// Applies the consequence of a change.
     pub fn apply(&mut self, turn: &mut IoTurn<'_>, consequence: &Consequence) -> Next {
         match consequence {
-            Consequence::Ends => self.end(turn, &BY_ADMINISTRATOR),
-            Consequence::Revoked => self.end(turn, &REVOKED),
+            Consequence::Ends(reason) => self.end_by_operator(turn, reason, &BY_ADMINISTRATOR),
+            Consequence::Revoked => {
+                self.end_by_operator(turn, "the certificate of the client is revoked", &REVOKED)
+            }
             Consequence::OtherRules(policy) => {
                 if let Stage::Active(client) = &mut self.stage {
                     let permissions =
@@ -339,15 +364,22 @@ impl Connection {
                 Next::Wait
             }
             Standing::Gone { reason, may_return } => {
-                debug!(peer = %self.peer, "client has to go: {reason}");
                 let end = if may_return {
                     End::Refused(ReasonCode::NotAuthorized, reason)
                 } else {
                     End::Refused(ReasonCode::AdministrativeAction, reason)
                 };
-                self.end(turn, &end)
+                self.end_by_operator(turn, reason, &end)
             }
         }
+    }
+
+    /// Ends the connection of a client that an operator does not allow any more.
+    fn end_by_operator(&mut self, turn: &mut IoTurn<'_>, reason: &str, end: &End) -> Next {
+        if let Stage::Active(client) = &self.stage {
+            client.deny_connection(&turn.turn, reason);
+        }
+        self.end(turn, end)
     }
 
     pub(super) fn refuse(
@@ -359,7 +391,7 @@ impl Connection {
         let shared = turn.shared;
         let is_configured = |tenant: &str| shared.logins.know_tenant(&shared.settings(), tenant);
         let context = &turn.turn.context;
-        if refusal.0 == ReasonCode::ConnectionRateExceeded
+        if refusal.code == ReasonCode::ConnectionRateExceeded
             && let Some(place) = Delayed::new(&self.listener.strangers)
         {
             let mut answer = Vec::new();

@@ -8,6 +8,7 @@ mod enhanced;
 mod login;
 mod mqtt;
 mod standing;
+mod unnamed;
 
 pub use amqp::AmqpConnection;
 pub use mqtt::Connection;

@@ -17,11 +17,8 @@ use std::time::Duration;
 
 use barid_auth::{CertificateNames, Exchange, Outcome};
 use barid_core::time::MonoTime;
-use barid_engine::denials::Denial;
-use barid_engine::denied_action::Action;
 use barid_engine::ids::ConnectionId;
 use barid_engine::mqtt::{Client, End};
-use barid_engine::names::DEFAULT_TENANT;
 use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::{DecodeError, FixedHeader, PacketType, ReasonCode};
 use tracing::debug;
@@ -29,6 +26,7 @@ use tracing::debug;
 use super::enhanced::Again;
 use super::login::Waiting;
 use super::standing::Identity;
+use super::unnamed;
 use crate::strangers::{Collected, Delayed};
 use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
@@ -201,8 +199,20 @@ impl Connection {
         if let Stage::Active(_) = self.stage {
             return self.on_outcome_again(turn, outcome);
         }
+        self.conclude(turn, outcome, None, buffer)
+    }
+
+    /// Handles the outcome of the login of a client without a session. `named`: the user whom the client has named in
+    /// its Authentication Data.
+    pub(super) fn conclude(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        outcome: Outcome,
+        named: Option<&str>,
+        buffer: &mut [u8],
+    ) -> Next {
         let Some(waiting) = self.take_waiting(turn) else { return Next::Wait };
-        let result = self.accept(turn, &waiting, outcome).and_then(|()| {
+        let result = self.accept(turn, &waiting, outcome, named).and_then(|()| {
             self.owe(self.partial.len());
             self.read(turn, buffer)
         });
@@ -251,6 +261,7 @@ impl Connection {
             }
             Stage::Refused { .. } => self.tell_refusal(now),
             Stage::Closing { .. } => Next::Gone,
+            Stage::Authenticating(_) => self.give_up_login(turn),
             _ => {
                 debug!(peer = %self.peer, "no CONNECT within connect_timeout");
                 Next::Gone
@@ -402,8 +413,8 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => {
                     debug!(peer = %self.peer, %error, "cannot read from the client");
-                    if error.kind() == ErrorKind::PermissionDenied {
-                        self.deny_page(turn, &error.to_string());
+                    if self.is_stranger() {
+                        unnamed::note_failure(turn, self.peer, &error);
                     }
                     return Err(End::Lost(error.kind()));
                 }
@@ -589,15 +600,6 @@ impl Connection {
             reason: ReasonCode::ConnectionRateExceeded,
             farewell: Farewell::Silent,
         })
-    }
-
-    /// Records that a page in a browser may not connect.
-    fn deny_page(&self, turn: &IoTurn<'_>, reason: &str) {
-        let context = &turn.turn.context;
-        let Some(tenant) = context.engine.tenants.get(DEFAULT_TENANT) else { return };
-        let (action, peer) = (Action::Login, self.peer);
-        let denial = Denial { action, user: None, client: "", peer, object: None, reason };
-        context.deny(&tenant, &denial);
     }
 
     /// Closes the broker's side, and lets the client read why. To close a socket with unread bytes would

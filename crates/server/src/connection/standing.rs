@@ -32,8 +32,8 @@ pub(super) struct Identity {
 /// The consequence of a change for a connected client.
 #[derive(Clone, Debug)]
 pub enum Consequence {
-    /// The client is disconnected: it is banned, or it needs a user now and has none.
-    Ends,
+    /// The client is disconnected: it is banned, or it needs a user now and has none. The text is for operators.
+    Ends(String),
     /// The client is disconnected: its certificate is revoked.
     Revoked,
     /// The client has no user, and the rules of its tenant have changed.
@@ -134,8 +134,10 @@ impl Connected<'_> {
         if certificate.is_some_and(|certificate| changes.revoke(&certificate)) {
             return Some(Consequence::Revoked);
         }
-        if changes.are_of_bans() && shared.bans.check(user, tenant, client_id, address).is_some() {
-            return Some(Consequence::Ends);
+        if changes.are_of_bans()
+            && let Some(ban) = shared.bans.check(user, tenant, client_id, address)
+        {
+            return Some(Consequence::Ends(ban.explanation()));
         }
         match user {
             Some(user) => {
@@ -150,7 +152,9 @@ impl Connected<'_> {
                             .policy_for_anybody(tenant)
                             .unwrap_or_else(|| Arc::new(Policy::everything())),
                     ),
-                    false => Consequence::Ends,
+                    false => Consequence::Ends(
+                        "the tenant has users now, and the client has not logged in as one".into(),
+                    ),
                 })
             }
         }

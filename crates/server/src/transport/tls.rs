@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use barid_auth::Revocable;
+use barid_auth::{Revocable, RevocationList};
+use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -110,17 +111,27 @@ pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, Certific
     Ok(config)
 }
 
-/// Returns the certificates that the revocation lists of `tls` name.
+/// What the revocation lists of a broker say together.
+#[derive(Debug, Default)]
+pub struct Revocations {
+    /// The certificates that are revoked.
+    pub certificates: HashSet<Revocable>,
+    /// The time at which the first of the lists expires. From then on no client whose certificate it is about can connect.
+    pub expire: Option<WallTime>,
+}
+
+/// Reads the revocation lists of `tls`.
 ///
 /// # Errors
 /// Fails if a file is missing, or has no list.
-pub fn revoked(tls: &Tls) -> Result<HashSet<Revocable>, CertificateError> {
-    let mut all = HashSet::new();
+pub fn revocations(tls: &Tls) -> Result<Revocations, CertificateError> {
+    let mut all = Revocations::default();
     for list in revocation_lists(tls)? {
-        let revoked = Revocable::all_in(&list).ok_or_else(|| {
+        let list = RevocationList::of(&list).ok_or_else(|| {
             CertificateError::RevocationList("a revocation list cannot be parsed".into())
         })?;
-        all.extend(revoked);
+        all.certificates.extend(list.certificates);
+        all.expire = all.expire.into_iter().chain(list.expires).min();
     }
     Ok(all)
 }

@@ -94,7 +94,7 @@ impl Keys for OneKey {
         true
     }
 
-    fn ban(&self, _: Option<&str>, _: &str, _: &str, _: IpAddr) -> bool {
-        false
+    fn ban(&self, _: Option<&str>, _: &str, _: &str, _: IpAddr) -> Option<String> {
+        None
     }
 }

@@ -269,16 +269,7 @@ impl Container {
                 self.respond_with_messages(turn, (node.entity(), part), to, page, commits);
                 return;
             }
-            Err(error) => {
-                if error.condition == condition::UNAUTHORIZED {
-                    let reason = match self.access.user() {
-                        Some(_) => "no rule of the user allows it",
-                        None => "the token lacks the right to do that",
-                    };
-                    self.deny(turn, Action::Manage, path, reason);
-                }
-                to.encode_error(&error)
-            }
+            Err(error) => to.encode_error(&error),
         };
         self.answer(turn, commits, Answer::Response(to.link, message));
     }
@@ -310,6 +301,7 @@ impl Container {
             .tenant()
             .filter(|_| self.access.allows(*right, path, turn.context.worker.now).is_some());
         let Some(tenant) = tenant else {
+            self.deny(turn, Action::Manage, path, &self.access.why_not(*right, path));
             let text =
                 format!("Unauthorized access to '{path}': the client lacks the right {right:?}.");
             return Err(Error::new(condition::UNAUTHORIZED, text));
