@@ -1,35 +1,49 @@
-//! A queue in which tenants take turns, and in each tenant addresses.
+//! A queue in which tenants and addresses take turns.
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 
 use hashbrown::HashMap;
 
-/// A bounded queue of items that belong to a tenant and an address. Tenants take turns, then the addresses of
-/// a tenant, so whoever has many items waiting does not delay the others.
+/// A bounded queue of items that belong to a tenant and an address. Every other turn goes round the tenants, and in each
+/// round of a tenant round its addresses; the turns between them go round the addresses, and for each round its tenants.
+/// So neither a tenant with many addresses nor an address that is known in many tenants delays others.
 ///
-/// If the queue is full, the tenant with the most items loses the last one of its address with the most.
+/// If the queue is full, the tenant with the most items gives way, or else the address with the most.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
-    tenants: HashMap<Box<str>, Lane<T>>,
-    /// The tenants that have items, in the order of their turns.
-    order: VecDeque<Box<str>>,
+    items: HashMap<(Box<str>, IpAddr), VecDeque<T>>,
+    tenants: Rounds<Box<str>, IpAddr>,
+    addresses: Rounds<IpAddr, Box<str>>,
+    /// Whether the next turn is that of an address.
+    is_of_address: bool,
     len: usize,
     most: usize,
 }
 
-/// The items of one tenant.
+/// Rounds in which each group that has items has its turn, and in each of its turns the next of its members.
 #[derive(Debug)]
-struct Lane<T> {
-    addresses: HashMap<IpAddr, VecDeque<T>>,
-    order: VecDeque<IpAddr>,
+struct Rounds<G, M> {
+    groups: HashMap<G, Group<M>>,
+    /// The groups in the order of their turns. Those that have no items any more are skipped.
+    order: VecDeque<G>,
+}
+
+#[derive(Debug)]
+struct Group<M> {
+    /// The number of items of each member that has any.
+    members: HashMap<M, usize>,
+    /// The members in the order of their turns. Those that have no items any more are skipped.
+    order: VecDeque<M>,
     len: usize,
 }
 
 impl<T> Turns<T> {
     /// Creates a queue for at most `most` items.
     pub(crate) fn new(most: usize) -> Self {
-        Self { tenants: HashMap::new(), order: VecDeque::new(), len: 0, most }
+        let (tenants, addresses) = (Rounds::new(), Rounds::new());
+        Self { items: HashMap::new(), tenants, addresses, is_of_address: false, len: 0, most }
     }
 
     /// Returns the number of items.
@@ -39,100 +53,159 @@ impl<T> Turns<T> {
 
     /// Adds an item. Returns the item that does not fit, which may be a different one.
     pub(crate) fn push(&mut self, tenant: &str, address: IpAddr, item: T) -> Option<T> {
-        let address = network_of(address);
+        let (tenant, address) = (Box::from(tenant), network_of(address));
         let mut displaced = None;
         if self.len >= self.most {
-            let own = self.tenants.get(tenant).map_or(0, |lane| lane.len);
-            let longest = self.tenants.iter().max_by_key(|(_, lane)| lane.len);
-            let (name, len) = longest.map_or((tenant, 0), |(name, lane)| (&**name, lane.len));
-            // A tenant is displaced only if it keeps at least as many as this one gets, so no tenant loses its
-            // only item.
-            let from = if own + 1 < len { name.to_owned() } else { tenant.to_owned() };
-            let lane = self.tenants.get_mut(&*from);
-            displaced = lane.and_then(|lane| lane.give_way((from == tenant).then_some(address)));
-            if displaced.is_none() {
+            let Some((tenant, address)) = self.gives_way(&tenant, address) else {
                 return Some(item);
-            }
-            self.len -= 1;
+            };
+            // Those before it have waited longer.
+            displaced = self.take(tenant, address, VecDeque::pop_back);
         }
-        let lane = self.tenants.entry(tenant.into()).or_insert_with(Lane::new);
-        if lane.len == 0 && !self.order.iter().any(|waiting| **waiting == *tenant) {
-            self.order.push_back(tenant.into());
-        }
-        lane.push(address, item);
+        self.tenants.add(&tenant, &address);
+        self.addresses.add(&address, &tenant);
+        self.items.entry((tenant, address)).or_default().push_back(item);
         self.len += 1;
         displaced
     }
 
-    /// Takes the first item of the address whose turn it is, of the tenant whose turn it is.
+    /// Takes the item whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<T> {
+        let (tenant, address) = if self.is_of_address {
+            let (address, tenant) = self.addresses.next()?;
+            (tenant, address)
+        } else {
+            self.tenants.next()?
+        };
+        self.is_of_address = !self.is_of_address;
+        // One that has just had its turn in these rounds is the last in the others as well.
+        self.tenants.postpone(&tenant, &address);
+        self.addresses.postpone(&address, &tenant);
+        self.take(tenant, address, VecDeque::pop_front)
+    }
+
+    /// Returns whose item makes room for a newcomer: that of a tenant, or else of an address, that keeps at least as many
+    /// as the newcomer's gets. `None`: nobody's.
+    fn gives_way(&self, tenant: &str, address: IpAddr) -> Option<(Box<str>, IpAddr)> {
+        let of_tenant = self.tenants.longest(self.tenants.len_of(tenant));
+        of_tenant.map(|(tenant, address)| (tenant.clone(), *address)).or_else(|| {
+            let of_address = self.addresses.longest(self.addresses.len_of(&address));
+            of_address.map(|(address, tenant)| (tenant.clone(), *address))
+        })
+    }
+
+    fn take(
+        &mut self,
+        tenant: Box<str>,
+        address: IpAddr,
+        end: impl FnOnce(&mut VecDeque<T>) -> Option<T>,
+    ) -> Option<T> {
+        self.tenants.remove(&tenant, &address);
+        self.addresses.remove(&address, &tenant);
+        self.len -= 1;
+        let key = (tenant, address);
+        let items = self.items.get_mut(&key)?;
+        let item = end(items);
+        if items.is_empty() {
+            self.items.remove(&key);
+        }
+        item
+    }
+}
+
+impl<G: Clone + Eq + Hash, M: Clone + Eq + Hash> Rounds<G, M> {
+    fn new() -> Self {
+        Self { groups: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Returns the number of items of a group.
+    fn len_of<Q: Eq + Hash + ?Sized>(&self, group: &Q) -> usize
+    where
+        G: std::borrow::Borrow<Q>,
+    {
+        self.groups.get(group).map_or(0, |group| group.len)
+    }
+
+    /// Counts an item of a member of a group.
+    fn add(&mut self, group: &G, member: &M) {
+        if !self.groups.contains_key(group) && !self.order.contains(group) {
+            self.order.push_back(group.clone());
+        }
+        let group = self.groups.entry(group.clone()).or_insert_with(Group::new);
+        if !group.members.contains_key(member) && !group.order.contains(member) {
+            group.order.push_back(member.clone());
+        }
+        *group.members.entry(member.clone()).or_default() += 1;
+        group.len += 1;
+    }
+
+    /// Counts an item less.
+    fn remove(&mut self, name: &G, member: &M) {
+        let Some(group) = self.groups.get_mut(name) else { return };
+        group.len -= 1;
+        if let Some(count) = group.members.get_mut(member) {
+            *count -= 1;
+            if *count == 0 {
+                group.members.remove(member);
+            }
+        }
+        if group.len == 0 {
+            self.groups.remove(name);
+        }
+        if self.groups.is_empty() {
+            self.order.clear();
+        }
+    }
+
+    /// Returns the group and the member whose turn it is.
+    fn next(&mut self) -> Option<(G, M)> {
         loop {
-            let tenant = self.order.pop_front()?;
-            let Some(lane) = self.tenants.get_mut(&tenant) else { continue };
-            let item = lane.pop();
-            if lane.len == 0 {
-                self.tenants.remove(&tenant);
-            } else {
-                self.order.push_back(tenant);
+            let name = self.order.front()?;
+            match self.groups.get_mut(name) {
+                Some(group) => return Some((name.clone(), group.next()?)),
+                None => self.order.pop_front(),
+            };
+        }
+    }
+
+    /// Makes a group and its member the last ones that have a turn.
+    fn postpone(&mut self, name: &G, member: &M) {
+        move_to_back(&mut self.order, name);
+        if let Some(group) = self.groups.get_mut(name) {
+            move_to_back(&mut group.order, member);
+        }
+    }
+
+    /// Returns the group with the most items, and its member with the most, if the group without one of them has at least
+    /// as many as a newcomer would have that has `own` already.
+    fn longest(&self, own: usize) -> Option<(&G, &M)> {
+        let (name, group) = self.groups.iter().max_by_key(|(_, group)| group.len)?;
+        let (member, _) = group.members.iter().max_by_key(|(_, count)| **count)?;
+        (own + 1 < group.len).then_some((name, member))
+    }
+}
+
+impl<M: Clone + Eq + Hash> Group<M> {
+    fn new() -> Self {
+        Self { members: HashMap::new(), order: VecDeque::new(), len: 0 }
+    }
+
+    fn next(&mut self) -> Option<M> {
+        loop {
+            let member = self.order.front()?;
+            if self.members.contains_key(member) {
+                return Some(member.clone());
             }
-            if item.is_some() {
-                self.len -= 1;
-                return item;
-            }
+            self.order.pop_front();
         }
     }
 }
 
-impl<T> Lane<T> {
-    fn new() -> Self {
-        Self { addresses: HashMap::new(), order: VecDeque::new(), len: 0 }
-    }
-
-    fn push(&mut self, address: IpAddr, item: T) {
-        let items = self.addresses.entry(address).or_default();
-        if items.is_empty() && !self.order.contains(&address) {
-            self.order.push_back(address);
-        }
-        items.push_back(item);
-        self.len += 1;
-    }
-
-    /// Takes the last item of the address with the most; those before it have waited longer. If `newcomer`
-    /// wants its place, only an address that keeps at least as many as the newcomer gets gives way.
-    fn give_way(&mut self, newcomer: Option<IpAddr>) -> Option<T> {
-        let (address, len) = self
-            .addresses
-            .iter()
-            .map(|(address, items)| (*address, items.len()))
-            .max_by_key(|(_, len)| *len)?;
-        let own = newcomer.map(|newcomer| self.addresses.get(&newcomer).map_or(0, VecDeque::len));
-        if own.is_some_and(|own| own + 1 >= len) {
-            return None;
-        }
-        let items = self.addresses.get_mut(&address)?;
-        let last = items.pop_back();
-        if items.is_empty() {
-            self.addresses.remove(&address);
-        }
-        self.len -= usize::from(last.is_some());
-        last
-    }
-
-    fn pop(&mut self) -> Option<T> {
-        loop {
-            let address = self.order.pop_front()?;
-            let Some(items) = self.addresses.get_mut(&address) else { continue };
-            let item = items.pop_front();
-            if items.is_empty() {
-                self.addresses.remove(&address);
-            } else {
-                self.order.push_back(address);
-            }
-            if item.is_some() {
-                self.len -= 1;
-                return item;
-            }
-        }
+fn move_to_back<T: Eq>(order: &mut VecDeque<T>, name: &T) {
+    if let Some(moved) =
+        order.iter().position(|other| other == name).and_then(|at| order.remove(at))
+    {
+        order.push_back(moved);
     }
 }
 
@@ -170,18 +243,34 @@ mod tests {
         turns.push("a", address(3), 30);
         turns.push("a", address(3), 31);
         assert_eq!(all(&mut turns), [0, 20, 30, 1, 31, 2, 3, 4, 5]);
-        assert_eq!((turns.len(), turns.tenants.len(), turns.order.len()), (0, 0, 0));
+        assert_eq!((turns.len(), turns.items.len()), (0, 0));
+        assert!(turns.tenants.groups.is_empty() && turns.addresses.order.is_empty());
     }
 
     #[test]
     fn each_tenant_has_its_turn_however_many_addresses_another_has() {
         let mut turns = Turns::new(100);
-        for number in 0..6 {
+        for number in 0..100 {
             turns.push("a", address(number), number.into());
         }
-        turns.push("b", address(1), 20);
-        turns.push("b", address(1), 21);
-        assert_eq!(all(&mut turns), [0, 20, 1, 21, 2, 3, 4, 5]);
+        turns.push("b", address(100), 200);
+        turns.push("b", address(100), 201);
+        let order = all(&mut turns);
+        let place = |item| order.iter().position(|other| *other == item).unwrap();
+        assert!(place(200) <= 2 && place(201) <= 4, "{order:?}");
+    }
+
+    #[test]
+    fn each_address_has_its_turn_however_many_tenants_know_another() {
+        let mut turns = Turns::new(100);
+        for number in 0..100 {
+            assert_eq!(turns.push(&format!("tenant {number}"), address(1), number), None);
+        }
+        assert_eq!(turns.push("b", address(1), 300), Some(300), "no address has fewer");
+        assert!(turns.push("b", address(2), 200).is_some_and(|displaced| displaced < 100));
+        let order = all(&mut turns);
+        let place = order.iter().position(|item| *item == 200).unwrap();
+        assert!(place <= 2, "{order:?}");
     }
 
     #[test]
@@ -191,13 +280,37 @@ mod tests {
             assert_eq!(turns.push("a", address(1), number), None);
         }
         assert_eq!(turns.push("a", address(1), 4), Some(4), "its own, which came last");
-        assert_eq!(turns.push("a", address(2), 20), Some(3));
+        assert_eq!(turns.push("a", address(2), 20), Some(3), "the address with most gives way");
         assert_eq!(turns.push("b", address(1), 30), Some(2), "the tenant with most gives way");
         assert_eq!(turns.push("b", address(1), 31), Some(1));
         assert_eq!(turns.push("b", address(2), 32), Some(31), "both tenants have as many");
-        assert_eq!(turns.push("b", address(3), 33), Some(33), "and all addresses of this one");
-        assert_eq!(all(&mut turns), [0, 30, 20, 32]);
-        assert_eq!(turns.len(), 0);
+        assert_eq!(turns.len(), 4);
+        let mut left = all(&mut turns);
+        left.sort_unstable();
+        assert_eq!(left, [0, 20, 30, 32]);
+    }
+
+    proptest::proptest! {
+        /// Whatever comes and goes, each item leaves once.
+        #[test]
+        fn each_item_leaves_once(steps in proptest::collection::vec((0..4_u8, 0..4_u8, 0..3_u8), 0..200)) {
+            let mut turns = Turns::new(10);
+            let (mut left, mut pushed) = (Vec::new(), 0);
+            for (tenant, last, what) in steps {
+                if what == 0 {
+                    left.extend(turns.pop());
+                } else {
+                    left.extend(turns.push(&tenant.to_string(), address(last), pushed));
+                    pushed += 1;
+                }
+                let counted: usize = turns.items.values().map(VecDeque::len).sum();
+                assert_eq!(turns.len(), counted);
+                assert!(turns.len() <= 10 && turns.tenants.order.len() <= 4);
+            }
+            left.extend(all(&mut turns));
+            left.sort_unstable();
+            assert_eq!(left, (0..pushed).collect::<Vec<_>>());
+        }
     }
 
     #[test]

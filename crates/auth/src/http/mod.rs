@@ -8,13 +8,13 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use barid_core::time::WallTime;
 use barid_engine::rights::Rights;
 use hyper::header::HeaderMap;
 use ring::digest;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use crate::asker::Asker;
 use crate::backend::{Accepted, Answer, Backend, Renewal};
@@ -35,7 +35,6 @@ pub struct Http {
     client: HttpClient,
     requests: Requests,
     headers: HeaderMap,
-    timeout: Duration,
     strip_tenant: bool,
     next_after_denial: bool,
     remember: bool,
@@ -65,7 +64,6 @@ impl Http {
             client: settings.client()?,
             requests: settings.requests()?,
             headers: settings.headers()?,
-            timeout: settings.timeout(),
             strip_tenant: settings.strip_tenant,
             next_after_denial: settings.next_after_denial,
             remember: settings.remember,
@@ -78,13 +76,7 @@ impl Http {
             return Answer::Refused("the password is too long");
         }
         let values = Values::new(user, credentials, self.strip_tenant);
-        // One timeout for all requests of a login.
-        let verdict = timeout(self.timeout, self.ask(credentials.asker(), &values)).await;
-        let verdict = verdict.unwrap_or_else(|_| {
-            let error = format!("no answer within {} s", self.timeout.as_secs_f32());
-            Err(unclear(self.requests.first(), &error))
-        });
-        let (rights, expires) = match verdict {
+        let (rights, expires) = match self.ask(credentials.asker(), &values).await {
             Ok(Verdict::Allowed { rights, expires }) => (rights, expires),
             Ok(Verdict::Denied) if !self.next_after_denial => {
                 return Answer::Refused("the service denies the login");
@@ -105,13 +97,15 @@ impl Http {
     }
 
     async fn ask(&self, asker: Asker<'_>, values: &Values<'_>) -> Result<Verdict, NoVerdict> {
+        // One timeout for all requests of a login.
+        let turn = (asker, self.client.deadline());
         match &self.requests {
             Requests::Emqx { endpoint, fields } => {
                 let fields: Vec<_> = fields
                     .iter()
                     .map(|(name, value)| (name.as_str(), value.fill_in(values)))
                     .collect();
-                let reply = self.send(asker, endpoint, values, &fields).await?;
+                let reply = self.send(turn, endpoint, values, &fields).await?;
                 answer::of_emqx(&reply).map_err(|error| unclear(endpoint, &error))
             }
             Requests::MosquittoGoAuth { user, superuser, response } => {
@@ -122,7 +116,7 @@ impl Http {
                     ("clientid", values.client_id.into()),
                 ];
                 let ask = async |endpoint: &Endpoint, fields: &[Field<'_>]| {
-                    let reply = self.send(asker, endpoint, values, fields).await?;
+                    let reply = self.send(turn, endpoint, values, fields).await?;
                     answer::of_mosquitto_go_auth(&reply, *response)
                         .map_err(|error| unclear(endpoint, &error))
                 };
@@ -143,14 +137,14 @@ impl Http {
 
     async fn send(
         &self,
-        asker: Asker<'_>,
+        (asker, deadline): (Asker<'_>, Instant),
         endpoint: &Endpoint,
         values: &Values<'_>,
         fields: &[Field<'_>],
     ) -> Result<Reply, NoVerdict> {
         let request =
             endpoint.request(&self.headers, values, fields).map_err(NoVerdict::NotAsked)?;
-        self.client.send(asker, request).await.map_err(|error| match error {
+        self.client.send(asker, deadline, request).await.map_err(|error| match error {
             NoReply::Busy => NoVerdict::Busy,
             NoReply::Failed(error) => unclear(endpoint, &error),
         })

@@ -153,16 +153,6 @@ pub(super) enum Requests {
     MosquittoGoAuth { user: Endpoint, superuser: Option<Endpoint>, response: ResponseMode },
 }
 
-impl Requests {
-    /// Returns the first request.
-    pub(super) fn first(&self) -> &Endpoint {
-        match self {
-            Self::Emqx { endpoint, .. } => endpoint,
-            Self::MosquittoGoAuth { user, .. } => user,
-        }
-    }
-}
-
 impl HttpSettings {
     /// Returns the files that the settings name.
     pub fn files(&self) -> impl Iterator<Item = &Path> {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -22,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::asker::Asker;
 use crate::gate::Gate;
@@ -53,6 +54,8 @@ const WAITING_PER_REQUEST: usize = 256;
 pub(crate) struct HttpClient {
     client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
     gate: Arc<Gate>,
+    /// Whether the last request had no answer.
+    is_failing: AtomicBool,
     options: Options,
 }
 
@@ -109,31 +112,51 @@ impl HttpClient {
             .http1_max_headers(HEADERS_MAX)
             .build(https);
         let gate = Gate::new(options.requests, WAITING_PER_REQUEST * options.requests);
-        Ok(Self { client, gate, options })
+        Ok(Self { client, gate, is_failing: AtomicBool::new(false), options })
+    }
+
+    /// Returns the time by which a request that is sent now must be answered.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.options.timeout
     }
 
     /// Sends a request when it is the turn of the asker, and returns the answer, whatever its status is.
     ///
     /// # Errors
-    /// Too many wait, or there is no answer.
+    /// Too many wait, or there is no answer until the deadline.
     pub(crate) async fn send(
         &self,
         asker: Asker<'_>,
+        deadline: Instant,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Reply, NoReply> {
         let agent = HeaderValue::from_static(concat!("barid/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
-        let seconds = self.options.timeout.as_secs_f32();
-        let answered = timeout(self.options.timeout, self.send_in_turn(asker, request)).await;
-        answered.unwrap_or_else(|_| Err(NoReply::Failed(format!("no answer within {seconds} s"))))
+        let asked = Instant::now();
+        let permit = timeout_at(deadline, self.gate.enter(asker)).await;
+        let Some(_permit) = permit.ok().flatten() else { return Err(self.no_turn()) };
+        let waited = asked.elapsed();
+        let answer = match timeout_at(deadline, self.exchange(request)).await {
+            Ok(answer) => answer,
+            // The service has had little time, because the request has waited so long for its turn.
+            Err(_) if waited > self.options.timeout / 2 => return Err(self.no_turn()),
+            Err(_) => Err(self.no_answer()),
+        };
+        self.is_failing.store(answer.is_err(), Ordering::Relaxed);
+        answer
     }
 
-    async fn send_in_turn(
-        &self,
-        asker: Asker<'_>,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Reply, NoReply> {
-        let _permit = self.gate.enter(asker).await.ok_or(NoReply::Busy)?;
+    /// Returns why a request was not sent in time. A client can bring that about with many logins. It is a failure only
+    /// if the service has failed.
+    fn no_turn(&self) -> NoReply {
+        if self.is_failing.load(Ordering::Relaxed) { self.no_answer() } else { NoReply::Busy }
+    }
+
+    fn no_answer(&self) -> NoReply {
+        NoReply::Failed(format!("no answer within {} s", self.options.timeout.as_secs_f32()))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, NoReply> {
         let mut attempt = 1;
         let response = loop {
             match self.client.request(request.clone()).await {

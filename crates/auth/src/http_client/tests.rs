@@ -19,7 +19,7 @@ fn client(options: Options) -> HttpClient {
 }
 
 async fn send(client: &HttpClient, url: &str) -> Result<Reply, String> {
-    client.send(Asker::BROKER, get(url)).await.map_err(|error| error.to_string())
+    client.send(Asker::BROKER, client.deadline(), get(url)).await.map_err(|error| error.to_string())
 }
 
 fn get(url: &str) -> Request<Full<Bytes>> {
@@ -289,13 +289,15 @@ impl Slow {
     fn flood(&self, tenant: &'static str, count: usize) -> Vec<JoinHandle<Result<Reply, NoReply>>> {
         let send = |_| {
             let (client, request) = (Arc::clone(&self.client), get(&self.path(tenant)));
-            tokio::spawn(async move { client.send(asker(tenant), request).await })
+            tokio::spawn(
+                async move { client.send(asker(tenant), client.deadline(), request).await },
+            )
         };
         (0..count).map(send).collect()
     }
 
     async fn send(&self, tenant: &str) -> Result<Reply, NoReply> {
-        self.client.send(asker(tenant), get(&self.path(tenant))).await
+        self.client.send(asker(tenant), self.client.deadline(), get(&self.path(tenant))).await
     }
 
     fn path(&self, tenant: &str) -> String {
@@ -325,10 +327,13 @@ async fn whoever_floods_a_service_is_told_that_it_is_busy() {
     let flood = slow.flood("a", WAITING_PER_REQUEST + 20);
     tokio::time::sleep(Duration::from_millis(10)).await;
     slow.send("b").await.unwrap();
-    let mut busy = 0;
+    let (mut answered, mut busy) = (0, 0);
     for one in flood {
-        busy += usize::from(matches!(one.await.unwrap(), Err(NoReply::Busy)));
+        match one.await.unwrap() {
+            Ok(_) => answered += 1,
+            Err(NoReply::Busy) => busy += 1,
+            Err(NoReply::Failed(error)) => panic!("the service does not fail: {error}"),
+        }
     }
-    // One was on its way, and `b` has taken the place of another one.
-    assert!((1..=20).contains(&busy), "{busy}");
+    assert!(answered > 5 && busy > 20, "{answered}, {busy}");
 }

@@ -125,7 +125,7 @@ impl Jwks {
             .header(ACCEPT, "application/json, application/jwk-set+json")
             .body(Full::default())
             .map_err(|error| error.to_string())?;
-        let reply = self.client.send(Asker::BROKER, request).await;
+        let reply = self.client.send(Asker::BROKER, self.client.deadline(), request).await;
         let reply = reply.map_err(|error| error.to_string())?;
         if !reply.status.is_success() {
             return Err(format!("status {}", reply.status));

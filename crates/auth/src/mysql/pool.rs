@@ -76,22 +76,32 @@ impl Pool {
         asker: Asker<'_>,
         query: Query,
     ) -> Result<Rows, Error> {
-        let deadline = Instant::now() + self.timeout;
+        let asked = Instant::now();
+        let deadline = asked + self.timeout;
         let permit = timeout_at(deadline.into(), self.gate.enter(asker)).await;
         let Some(permit) = permit.ok().flatten() else {
-            // A client can bring this about with many logins. It is a failure only if the server has failed.
-            return Err(self.health.breaker.failure().map_or(Error::Busy, Error::Refused));
+            return Err(self.no_turn());
         };
         let pool = Arc::clone(self);
         let task = tokio::spawn(async move {
-            let in_time = timeout_at(deadline.into(), pool.ask(&query)).await;
-            let answer =
-                in_time.unwrap_or_else(|_| Err(io::Error::from(ErrorKind::TimedOut).into()));
+            let waited = asked.elapsed();
+            let answer = match timeout_at(deadline.into(), pool.ask(&query)).await {
+                Ok(answer) => answer,
+                // The server has had little time, because the query has waited so long for its turn.
+                Err(_) if waited > pool.timeout / 2 => return Err(pool.no_turn()),
+                Err(_) => Err(io::Error::from(ErrorKind::TimedOut).into()),
+            };
             pool.health.note(&answer);
             drop(permit);
             answer
         });
         task.await.unwrap_or_else(|_| Err(Error::Refused("the back end is closed".into())))
+    }
+
+    /// Returns why a query was not sent in time. A client can bring that about with many logins. It is a failure only
+    /// if the server has failed.
+    fn no_turn(&self) -> Error {
+        self.health.breaker.failure().map_or(Error::Busy, Error::Refused)
     }
 
     async fn ask(&self, query: &Query) -> Result<Rows, Error> {
