@@ -17,6 +17,7 @@ use crate::names::{full_name, given_name, tenant_of};
 use crate::quotas::{Metered, Pace};
 use crate::rights::Action;
 use crate::tenant::Tenant;
+use crate::user_limits::UserLimits;
 
 /// Maximum number of valid tokens on one connection. A client has one or two for each entity that it uses. Further
 /// ones are denied.
@@ -192,7 +193,7 @@ impl Access {
         policy: Arc<Policy>,
     ) -> Result<(), Denied> {
         let tenant = tenant_of(Some(&name)).ok_or(Denied::NoTenant)?;
-        self.admit(applicant, tenant, &name, Some(&name))?;
+        self.admit(applicant, tenant, &name, Some((&name, policy.limits())))?;
         // Rules with the client identifier apply when the client has said it.
         let permissions = Permissions::new(Arc::clone(&policy), given_name(&name), "");
         self.user = Some(User { name, policy, permissions });
@@ -200,8 +201,11 @@ impl Access {
     }
 
     /// Replaces the policy of the user, for a client with this client identifier.
-    pub fn change_policy(&mut self, policy: Arc<Policy>, client_id: &str) {
+    pub fn change_policy(&mut self, now: MonoTime, policy: Arc<Policy>, client_id: &str) {
         if let Some(user) = &mut self.user {
+            if let Some(admitted) = &mut self.admitted {
+                admitted.set_own(now, policy.limits());
+            }
             user.permissions =
                 Permissions::new(Arc::clone(&policy), given_name(&user.name), client_id);
             user.policy = policy;
@@ -216,22 +220,29 @@ impl Access {
         }
     }
 
-    /// Admits the connection to a tenant, unless it is in one already. `name`: that of the key or user.
+    /// Admits the connection to a tenant, unless it is in one already. `name`: that of the key or user. `user`: the
+    /// user, and its limits.
     fn admit(
         &mut self,
         Applicant { context, keys, peer, client_id, .. }: Applicant<'_>,
         tenant: &str,
         name: &str,
-        user: Option<&str>,
+        user: Option<(&str, &UserLimits)>,
     ) -> Result<(), Denied> {
         match self.tenant() {
             Some(present) if *present.name != *tenant => Err(Denied::OtherTenant),
             Some(_) => Ok(()),
-            None if keys.ban(user, tenant, client_id, peer) => Err(Denied::Banned),
+            None if keys.ban(user.map(|(name, _)| name), tenant, client_id, peer) => {
+                Err(Denied::Banned)
+            }
             None => {
                 let tenant = context.engine.tenants.get_or_create(tenant, |_| ());
-                let tenant = tenant.ok_or(Denied::TooMany)?;
-                self.admitted = Some(Admitted::new(context, tenant, name)?);
+                let tenant = tenant.ok_or_else(|| {
+                    context.refused_tenant(client_id);
+                    Denied::TooMany
+                })?;
+                let own = user.map(|(_, limits)| limits);
+                self.admitted = Some(Admitted::new(context, tenant, (name, own))?);
                 Ok(())
             }
         }
@@ -290,20 +301,32 @@ impl User {
 
 impl Admitted {
     /// Admits a connection, unless a quota of the tenant has no room for it.
-    fn new(context: &Context, tenant: Arc<Tenant>, key: &str) -> Result<Self, Denied> {
+    fn new(
+        context: &Context,
+        tenant: Arc<Tenant>,
+        (name, own): (&str, Option<&UserLimits>),
+    ) -> Result<Self, Denied> {
         let (worker, limits) = (&context.worker, tenant.limits());
-        let permit = tenant.quotas.admit(worker.now, &limits, key, false).and_then(|permit| {
+        let permit = tenant.quotas.admit(worker.now, &limits, (name, own), false);
+        let permit = permit.and_then(|permit| {
             // Its bytes are counted when the frames that were read together with the login have been handled.
             permit.pay(worker.now, 0, 0)?;
             Ok(permit)
         });
         let permit = permit.map_err(|quota| {
-            tenant.refused(worker, quota, key);
+            tenant.refused_to(worker, quota, own.unwrap_or(&UserLimits::NONE), name);
             Denied::Quota(quota)
         })?;
-        let metered = Metered::new(&tenant.quotas, permit, key);
+        let metered = Metered::new(&tenant.quotas, permit, name);
         let outbound = metered.outbound();
         Ok(Self { tenant, metered, outbound, is_counted: false })
+    }
+
+    /// Gives the user other limits of its own, which apply at once.
+    fn set_own(&mut self, now: MonoTime, own: &UserLimits) {
+        if self.metered.set_own(now, &self.tenant.quotas, own) {
+            self.check_quotas(now);
+        }
     }
 
     /// Applies the quotas as they are now, if they have changed.

@@ -160,10 +160,10 @@ impl Container {
         &self.client_id
     }
 
-    /// Replaces the rights of the user, and ends the links that it is not allowed any more.
+    /// Replaces the rights and limits of the user, and ends the links that it is not allowed any more.
     pub fn change_policy(&mut self, turn: &mut Turn<'_>, policy: Arc<Policy>) {
-        self.access.change_policy(policy, &self.client_id);
         let now = turn.context.worker.now;
+        self.access.change_policy(now, policy, &self.client_id);
         let is_allowed = |link: &Link| {
             let needs = link.needs();
             needs

@@ -11,8 +11,8 @@ use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
-    Ack, Auth, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, PropertiesBuf,
-    Property, ReasonCode, Version,
+    Ack, Auth, DecodeError, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, ReasonCode, Version,
 };
 use tracing::debug;
 
@@ -23,7 +23,7 @@ use crate::access::Permissions;
 use crate::durability::Durability;
 use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
-use crate::limits::Limits;
+use crate::limits::{Limits, Quota};
 use crate::owner::{Farewell, Owner, is_same};
 use crate::quotas::Metered;
 use crate::session::{Session, SessionRef, Stint};
@@ -239,6 +239,11 @@ impl Client {
                 Ok(Some(header)) if header.packet_len() <= rest.len() => header,
                 Ok(_) => break,
                 Err(error) => {
+                    if error == DecodeError::TooLarge {
+                        let client_id = &self.session.client_id;
+                        let worker = &turn.context.worker;
+                        self.tenant.refused(worker, Quota::MaxPacketSize, client_id);
+                    }
                     result = Err(error.into());
                     break;
                 }

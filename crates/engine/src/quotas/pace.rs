@@ -186,6 +186,13 @@ impl Pace {
         }
     }
 
+    /// The rate that a quota of the flow allows, in tokens a second.
+    pub(crate) fn limit(&self, quota: Quota) -> u64 {
+        let is_of_user = quota == usage::quota(self.flow, true);
+        let usage = if is_of_user { &self.user } else { &self.tenant };
+        usage.as_ref().map_or(0, |usage| usage.bucket(self.flow).rate())
+    }
+
     /// The time until which the connection has to wait.
     pub fn until(&self) -> Option<MonoTime> {
         self.waits.map(|wait| wait.until)
