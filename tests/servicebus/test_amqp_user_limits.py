@@ -84,22 +84,27 @@ def test_messages_of_a_user(users, log_in):
 def test_messages_to_a_user(users, log_in):
     """They stay in the queue, and the client need not do anything when it may get more."""
     connection = log_in()
-    takes(60, connection.session().sender("ada"), size=500)
+    sender = connection.session().sender("ada")
+    takes(6, sender, size=500)
+    takes(1, sender, size=30_000)
+    takes(20, sender)
     users.limit("outbound_bytes_rate=1000")
     time.sleep(SOON)
     receiver = connection.session().receiver("ada")
-    receiver.flow(60)
+    receiver.flow(27)
     started = time.monotonic()
     for _ in range(6):
         receiver.delivery()
     assert time.monotonic() - started > 1.3
     metric = users.broker.metric(r'^barid_quota_throttled_seconds_total\{tenant="acme",quota="user_outbound_bytes_rate"\}')
     assert metric > 1
+    receiver.delivery()
+    assert connection.silent(1.0, "transfer")
     started = time.monotonic()
     users.limit("outbound_bytes_rate=default")
-    for _ in range(54):
+    for _ in range(20):
         receiver.delivery()
-    assert time.monotonic() - started < SOON, "not half a minute"
+    assert time.monotonic() - started < SOON, "not half a minute, in which the large message would be paid"
 
 
 def test_connections_of_a_user(users, log_in):
