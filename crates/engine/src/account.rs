@@ -259,6 +259,13 @@ impl Account {
         }
     }
 
+    /// Ends the wait of a connection whose quotas have changed. It is counted as one that is over.
+    pub(crate) fn cut_short(&self, worker: &Worker, pace: &mut Pace) {
+        if let Some((quota, waited)) = pace.cut_short(worker.now) {
+            self.counters(worker.id).throttled(quota, waited);
+        }
+    }
+
     /// The drop logs of all threads.
     pub fn drop_logs(&self) -> impl Iterator<Item = &DropLog> {
         self.counters.iter().filter_map(OnceLock::get).map(|own| &own.drops)

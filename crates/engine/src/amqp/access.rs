@@ -18,6 +18,7 @@ use crate::quotas::{Metered, Pace};
 use crate::rights::Action;
 use crate::tenant::Tenant;
 use crate::user_limits::UserLimits;
+use crate::worker::Worker;
 
 /// Maximum number of valid tokens on one connection. A client has one or two for each entity that it uses. Further
 /// ones are denied.
@@ -201,10 +202,10 @@ impl Access {
     }
 
     /// Replaces the policy of the user, for a client with this client identifier.
-    pub fn change_policy(&mut self, now: MonoTime, policy: Arc<Policy>, client_id: &str) {
+    pub fn change_policy(&mut self, worker: &Worker, policy: Arc<Policy>, client_id: &str) {
         if let Some(user) = &mut self.user {
             if let Some(admitted) = &mut self.admitted {
-                admitted.set_own(now, policy.limits());
+                admitted.set_own(worker, policy.limits());
             }
             user.permissions =
                 Permissions::new(Arc::clone(&policy), given_name(&user.name), client_id);
@@ -323,20 +324,23 @@ impl Admitted {
     }
 
     /// Gives the user other limits of its own, which apply at once.
-    fn set_own(&mut self, now: MonoTime, own: &UserLimits) {
-        if self.metered.set_own(now, &self.tenant.quotas, own) {
-            self.check_quotas(now);
+    fn set_own(&mut self, worker: &Worker, own: &UserLimits) {
+        if self.metered.set_own(worker.now, &self.tenant.quotas, own) {
+            self.check_quotas(worker);
         }
     }
 
     /// Applies the quotas as they are now, if they have changed.
-    pub fn check_quotas(&mut self, now: MonoTime) {
-        let quotas = &self.tenant.quotas;
-        if self.metered.is_outdated(quotas) {
-            self.metered.refresh(now, quotas, || self.tenant.limits());
+    pub fn check_quotas(&mut self, worker: &Worker) {
+        let Self { tenant, metered, outbound, .. } = self;
+        if metered.is_outdated(&tenant.quotas) {
+            metered.paces().for_each(|pace| tenant.cut_short(worker, pace));
+            metered.refresh(worker.now, &tenant.quotas, || tenant.limits());
             // The old one gives back what it has not used, before the new one asks.
-            self.outbound = None;
-            self.outbound = self.metered.outbound();
+            if let Some(mut before) = outbound.take() {
+                tenant.cut_short(worker, &mut before);
+            }
+            *outbound = metered.outbound();
         }
     }
 }

@@ -162,8 +162,9 @@ impl Container {
 
     /// Replaces the rights and limits of the user, and ends the links that it is not allowed any more.
     pub fn change_policy(&mut self, turn: &mut Turn<'_>, policy: Arc<Policy>) {
-        let now = turn.context.worker.now;
-        self.access.change_policy(now, policy, &self.client_id);
+        let worker = &turn.context.worker;
+        self.access.change_policy(worker, policy, &self.client_id);
+        let now = worker.now;
         let is_allowed = |link: &Link| {
             let needs = link.needs();
             needs

@@ -481,8 +481,12 @@ fn a_user_has_limits_of_its_own_which_change() {
     };
     assert_eq!((may_read(&mut world, &mut ada), may_read(&mut world, &mut bob)), (0, 10));
     assert!(ada.container.is_held_back());
+    world.context.worker.now = world.context.worker.now.after(Duration::from_millis(2_500));
     world.turn(|turn| ada.container.change_policy(turn, limited("{}")));
     assert!(!ada.container.is_held_back(), "at once, without a turn");
+    let tenant = world.context.engine.tenants.get("acme").unwrap();
+    let waited = tenant.counted().throttled_ms[Quota::UserInboundBytesRate as usize];
+    assert_eq!(waited, 2_500, "of the four seconds that it would have waited");
     assert_eq!(may_read(&mut world, &mut ada), 10);
     world.turn(|turn| bob.container.change_policy(turn, limited(own)));
     bob.container.has_read(5_000);

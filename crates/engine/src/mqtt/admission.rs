@@ -169,7 +169,7 @@ pub fn admit(
     // After the session can be found: a reload either is seen here, or finds the session.
     let mut metered = Metered::new(&tenant.quotas, permit, &metered_user);
     metered.expect_bytes(len + 2);
-    let is_paced = Client::set_pace(&session, epoch, &metered);
+    let is_paced = Client::set_pace(&context.worker, &session, epoch, &metered);
     let counters = tenant.counters(context.worker.id);
     counters.received.add(PacketType::Connect, 1, len as u64 + 2);
     counters.connects.add(1);

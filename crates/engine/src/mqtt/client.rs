@@ -191,7 +191,7 @@ impl Client {
 
     /// Sends what waits for the client. `writable`: the kernel has reported that the socket has room again.
     pub fn drain(&mut self, turn: &Turn<'_>, out: &mut dyn Write, writable: bool) {
-        self.check_quotas(turn.context.worker.now);
+        self.check_quotas(&turn.context.worker);
         let stint = Stint::of_one_among(turn.writers);
         let write = |bytes: &[u8]| out.write(bytes);
         self.session.drain(&turn.context.worker, self.epoch, writable, stint, write);
@@ -227,7 +227,7 @@ impl Client {
         bytes: &mut [u8],
     ) -> Result<usize, End> {
         self.check_owner()?;
-        self.check_quotas(turn.context.worker.now);
+        self.check_quotas(&turn.context.worker);
         self.interrupted = false;
         let mut handled = 0;
         let mut alone = true;

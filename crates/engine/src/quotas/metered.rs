@@ -89,6 +89,12 @@ impl Metered {
         self.set_paces();
     }
 
+    /// The paces at which the client is read from.
+    pub fn paces(&mut self) -> impl Iterator<Item = &mut Pace> {
+        let paces = [&mut self.messages, &mut self.bytes, &mut self.answers];
+        paces.into_iter().flatten().map(|pace| &mut **pace)
+    }
+
     /// The pace of the bytes that are sent to the client; `None`: they are not limited.
     pub fn outbound(&self) -> Option<Box<Pace>> {
         self.pace(Flow::Outbound)

@@ -203,6 +203,14 @@ impl Pace {
         self.ended.take()
     }
 
+    /// Ends the wait before its tokens are there, because the quotas have changed. Returns a wait that was not reported.
+    pub(crate) fn cut_short(&mut self, now: MonoTime) -> Option<(Quota, Duration)> {
+        if let Some(wait) = self.waits.take() {
+            self.ended = Some((wait.quota, now.since(wait.since)));
+        }
+        self.take_ended()
+    }
+
     /// Takes tokens from all buckets, or from none.
     fn take(&self, now: MonoTime, least: u64, most: u64) -> u64 {
         let mut taken = most;
