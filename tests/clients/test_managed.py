@@ -90,6 +90,24 @@ def test_a_user_is_added_shown_changed_and_removed(operator):
     assert "barid user list" in operator.fails("user", "show", "acme/ada")
 
 
+def test_limits_of_a_user(operator):
+    operator.add("acme/ada", "--limit", "publish_rate=10", "--limit", "max_connections=2", "--allow", "all")
+    assert operator.reads("user", "show", "acme/ada")["limits"] == {"publish_rate": 10, "max_connections": 2}
+    assert re.search(r"^limit +publish_rate = 10$", operator.does("user", "show", "acme/ada"), re.MULTILINE)
+    said = operator.does("user", "set", "acme/ada", "--limit", "publish_rate=default", "--limit", "connect_rate=0")
+    assert said == "changed acme/ada: has 1 rule, with connect_rate = 0, max_connections = 2\n"
+    operator.does("user", "set", "acme/ada", "--no-rules")
+    shown = operator.reads("user", "show", "acme/ada")
+    assert shown["limits"] == {"connect_rate": 0, "max_connections": 2} and "rules" not in shown
+    assert operator.ask("PATCH", "/v1/users/acme/ada", {"limits": {"connect_rate": None}})[1]["limits"] == {"max_connections": 2}
+    assert "limits" not in operator.ask("PATCH", "/v1/users/acme/ada", {"limits": None})[1]
+    for wrong, says in (("user_publish_rate=1", "unknown field `user_publish_rate`"), ("publish_rate=x", "invalid type"),
+                        ("publish_rate=-1", "invalid value")):
+        assert says in operator.fails("user", "set", "acme/ada", f"--limit={wrong}")
+    shown = operator.reads("user", "show", "acme/ada")
+    assert "limits" not in shown, "what is refused changes nothing"
+
+
 def test_a_random_password_is_printed_once_and_nowhere_else(operator, alone):
     done = operator.run("user", "add", "acme/pump", "--random")
     assert done.returncode == 0 and done.stderr == "added acme/pump: may do everything that the rules of its tenant allow\n"
@@ -220,7 +238,7 @@ def test_a_tenant_gets_limits_rules_and_back_ends(operator, alone):
     assert "no tenant" in operator.fails("tenant", "show", "acme")
     said = operator.does("tenant", "set", "acme", "--limit", "max_entities=1", "--limit", "queue_overflow=drop-oldest",
                          "--auth", "store", "--deny", "publish:config/#", "--allow", "all")
-    assert said.startswith("set the settings of acme\n")
+    assert said == "changed acme: max_entities is 1, queue_overflow is drop-oldest, its back ends are store, it has 2 rules\n"
     shown = operator.reads("tenant", "show", "acme")
     assert shown["settings"] == {"limits": {"max_entities": 1, "queue_overflow": "drop-oldest"}, "auth": ["store"],
                                  "rules": [{"deny": "publish", "topics": ["config/#"]}, {"allow": "all"}]}
@@ -229,7 +247,13 @@ def test_a_tenant_gets_limits_rules_and_back_ends(operator, alone):
     assert operator.reads("tenant", "show", "acme")["settings"] == shown["settings"]
     operator.does("queue", "create", "a", "--tenant", "acme")
     assert "max_entities" in operator.fails("queue", "create", "b", "--tenant", "acme")
-    operator.does("tenant", "set", "acme", "--no-limit", "max_entities", "--no-auth", "--no-rules")
+    table = [line.split() for line in operator.does("tenant", "show", "acme").partition("\n\nLIMIT")[2].splitlines()]
+    assert table[0] == ["VALUE", "USED", "REFUSED", "WAITED"]
+    assert ["max_entities", "1", "1", "1", "-"] in table and ["queue_overflow", "drop-oldest", "-", "-", "-"] in table
+    assert "max_qos" not in str(table), "it is at its default"
+    said = operator.does("tenant", "set", "acme", "--no-limit", "max_entities", "--no-auth", "--no-rules")
+    assert said == ("changed acme: max_entities is that of the configuration, its back ends are those of the configuration, "
+                    "it has no rules\n")
     operator.does("queue", "create", "b", "--tenant", "acme")
     assert operator.reads("tenant", "show", "acme")["settings"] == {"limits": {"queue_overflow": "drop-oldest"}}
     listed = {tenant["name"]: tenant["has_settings"] for tenant in operator.reads("tenant", "list")["tenants"]}
@@ -237,6 +261,24 @@ def test_a_tenant_gets_limits_rules_and_back_ends(operator, alone):
     operator.does("tenant", "remove", "acme", "--yes")
     assert operator.reads("tenant", "show", "acme")["settings"] is None, "its queues stay"
     assert "has no settings" in operator.fails("tenant", "remove", "acme", "--yes")
+
+
+def test_a_tenant_is_shown_with_all_limits_in_force(broker_with):
+    """Wherever they come from. The answer can be sent back."""
+    operator = Operator(broker_with("[limits]\nmax_sessions = 500\n[tenants.acme.limits]\nmax_qos = 1\n"))
+    operator.does("tenant", "set", "acme", "--limit", "max_connections=50", "--limit", "max_qos=default")
+    shown = operator.reads("tenant", "show", "acme")
+    in_force = shown["limits_in_force"]
+    assert (in_force["max_sessions"], in_force["max_qos"], in_force["max_connections"]) == (500, 1, 50)
+    assert len(in_force) > 40 and in_force["queue_overflow"] == "drop-newest"
+    assert shown["quotas"] == {}, "the tenant does not exist at present"
+    assert operator.ask("PUT", "/v1/tenants/acme", shown)[0] == 200
+    operator.does("queue", "create", "a", "--tenant", "acme")
+    shown = operator.reads("tenant", "show", "acme")
+    assert shown["quotas"]["max_sessions"] == {"limit": 500, "used": 0, "refused": 0, "throttled_seconds": None}
+    assert shown["quotas"]["max_entities"]["used"] == 1 and "publish_rate" not in shown["quotas"]
+    assert operator.reads("tenant", "show", "default")["quotas"]["max_tenants"]["used"] == 2
+    assert operator.ask("PUT", "/v1/tenants/acme", shown)[0] == 200
 
 
 @pytest.mark.parametrize("option, says", [

@@ -408,6 +408,22 @@ def test_sessions(broker_with, connect, dial):
     assert quotas(running)["max_sessions"] == {"limit": 1, "used": 1, "refused": 1, "throttled_seconds": None}
 
 
+def test_what_is_too_large_is_counted(broker_with, connect, dial):
+    running = broker_with("max_tenants = 2\n[limits]\nmax_client_id_bytes = 23\nmax_packet_size = 100\n")
+    client = connect(to=running, tenant="acme", client_id="a")
+    for _ in range(2):
+        assert dial(wire.V5, running).connect("x" * 24, username="acme/device").reason == 0x85
+    client.send(wire.publish("t", bytes(100)))
+    client.expect_refused(0x95)
+    refused(running, dial, wire.V5, QUOTA, "maximum number of tenants", username="other/device")
+    counted = {"max_client_id_bytes": (23, None, 2), "max_packet_size": (100, None, 1)}
+    for quota, (limit, used, times) in counted.items():
+        assert quotas(running, "acme")[quota] == {"limit": limit, "used": used, "refused": times, "throttled_seconds": None}
+        assert running.metric(rf'^barid_quota_refused_total\{{tenant="acme",quota="{quota}"\}}') == times
+    assert quotas(running)["max_tenants"] == {"limit": 2, "used": 2, "refused": 1, "throttled_seconds": None}
+    assert running.metric(r'^barid_quota_refused_total\{tenant="default",quota="max_tenants"\}') == 1
+
+
 def test_subscriptions_of_a_tenant(broker_with, connect, oasis):
     """Those of all clients count together, also of sessions without a client and after a restart, until they end."""
     limits = "[tenants.acme.limits]\nmax_tenant_subscriptions = 3\n"

@@ -11,6 +11,7 @@ use barid_engine::limits::OwnLimits;
 use barid_engine::managed::{Managed, ManagedKind};
 use barid_engine::names::check_user_name;
 use barid_engine::rights::{RULES_MAX, Rights, Rule};
+use barid_engine::user_limits::UserLimits;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Record, Unavailable};
@@ -42,6 +43,9 @@ pub struct StoredUser {
     /// As [`Rights::state`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Vec<KeyRule>>,
+    /// As [`Rights::limits`]. A user without any has no such member, so that versions before it can read the user.
+    #[serde(default, skip_serializing_if = "UserLimits::are_none")]
+    pub limits: UserLimits,
     /// Whether the user may not log in.
     #[serde(default)]
     pub disabled: bool,
@@ -89,15 +93,16 @@ impl StoredUser {
             publish: self.publish.clone(),
             subscribe: self.subscribe.clone(),
             state: self.state.clone(),
+            limits: self.limits,
         }
     }
 
     /// Returns what a directory tells about the user.
     pub fn into_record(self) -> Record {
-        let Self { password, rules, publish, subscribe, state, disabled, .. } = self;
+        let Self { password, rules, publish, subscribe, state, limits, disabled, .. } = self;
         Record {
             password,
-            rights: Rights { rules, publish, subscribe, state },
+            rights: Rights { rules, publish, subscribe, state, limits },
             disabled,
             fast: None,
         }
@@ -211,7 +216,10 @@ pub(crate) fn unreadable(what: &str, name: &str, error: &serde_json::Error) -> U
 mod tests {
     use super::*;
 
-    const USER: &str = r##"{"password":"$argon2id$x","rules":[{"deny":"publish","topics":["config/#"]}],"publish":["a/%c/#"],"disabled":true,"note":"pump","created_at":7}"##;
+    const USER: &str = r##"{"password":"$argon2id$x","rules":[{"deny":"publish","topics":["config/#"]}],"publish":["a/%c/#"],"limits":{"max_connections":2,"publish_rate":0},"disabled":true,"note":"pump","created_at":7}"##;
+
+    /// A user as the version before limits of users wrote it.
+    const EARLIER: &str = r##"{"password":"$argon2id$x","publish":["a/#"],"disabled":false,"note":"pump","created_at":7}"##;
 
     #[test]
     fn a_user_is_read_as_it_was_written() {
@@ -225,6 +233,18 @@ mod tests {
         assert!(record.disabled && record.password == "$argon2id$x");
         let least = StoredUser::from_text(r#"{"password":"x"}"#).unwrap();
         assert!(least.rights().are_empty() && !least.disabled);
+    }
+
+    #[test]
+    fn a_user_without_limits_is_stored_as_before() {
+        let earlier = StoredUser::from_text(EARLIER).unwrap();
+        assert!(earlier.limits.are_none());
+        assert_eq!(earlier.to_text(), EARLIER);
+        let without =
+            StoredUser::from_text(&EARLIER.replace("\"disabled\"", "\"limits\":{},\"disabled\""));
+        assert_eq!(without.unwrap().to_text(), EARLIER);
+        let unknown = EARLIER.replace("\"disabled\"", "\"limits\":{\"max_fun\":1},\"disabled\"");
+        assert!(StoredUser::from_text(&unknown).is_err(), "a later version has written it");
     }
 
     #[test]

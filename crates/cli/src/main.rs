@@ -15,6 +15,7 @@ mod completions;
 mod config;
 mod doctor;
 mod entity;
+mod limit;
 mod man;
 mod migrate;
 mod output;

@@ -1,17 +1,22 @@
 //! `barid tenant`: tenants, and the settings that they get while the broker runs.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
+use barid_engine::limits::Limits;
 use barid_engine::names::check_tenant_name;
 use barid_engine::rights::{Rights, Rule};
 use clap::Subcommand;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::admin::{Admin, Column, Output, Table, encode, printable};
+use crate::admin::{Admin, Column, Output, Table, encode, printable, span};
 use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
+use crate::limit;
 use crate::output::print;
+use crate::plural::count;
 use crate::rights::{self, RuleArgs};
 
 /// List tenants, and change their limits and rules while the broker runs
@@ -35,12 +40,27 @@ pub struct Args {
 enum Command {
     /// List the tenants
     List(List),
-    /// Show one tenant and its settings
-    Show(One),
+    /// Show one tenant, its settings, and its limits with what is used of them
+    Show(Show),
     /// Set limits, rules and back ends of a tenant
     Set(Box<Set>),
     /// Remove the settings of a tenant; its users, sessions and messages stay
     Remove(Remove),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+LIMIT lists the limits that are not at their default, that the settings name, or of which something is used.
+USED is - for rates, and for limits of each client or user. REFUSED counts refusals since the broker started.
+WAITED is the time for which connections had to wait, all together; - for limits that only refuse.
+--json has all limits.
+
+Examples:
+  barid tenant show acme
+  barid tenant show acme --json | jq .limits_in_force.max_connections")]
+struct Show {
+    #[command(flatten)]
+    one: One,
 }
 
 /// Name of one tenant.
@@ -81,8 +101,8 @@ Examples:
 struct Set {
     #[command(flatten)]
     one: One,
-    /// Set a limit, as in [limits] of the configuration
-    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = limit)]
+    /// Set a limit, as in [limits] of the configuration; KEY=default is --no-limit KEY
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = limit::parse)]
     limits: Vec<(String, Value)>,
     /// Remove a limit, so that the configuration decides
     #[arg(long = "no-limit", value_name = "KEY")]
@@ -117,8 +137,22 @@ struct Tenant {
     retained_messages: u64,
     has_settings: bool,
     settings: Option<Settings>,
+    /// All limits, by key. Lists do not have them.
+    #[serde(default)]
+    limits_in_force: Map<String, Value>,
+    #[serde(default)]
+    quotas: BTreeMap<String, Quota>,
     /// Reason why the broker cannot read the settings.
     problem: Option<String>,
+}
+
+/// What has come of a limit.
+#[derive(Deserialize)]
+struct Quota {
+    limit: u64,
+    used: Option<u64>,
+    refused: u64,
+    throttled_seconds: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -132,17 +166,6 @@ struct Settings {
 
 fn tenant_name(text: &str) -> Result<String, String> {
     check_tenant_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
-}
-
-/// Reads `max_qos=1`. A value that is not JSON is a text.
-fn limit(text: &str) -> Result<(String, Value), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
-            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-            Ok((key.to_owned(), value))
-        }
-        _ => Err("a limit is KEY=VALUE, such as max_connections=500".into()),
-    }
 }
 
 impl One {
@@ -165,7 +188,7 @@ impl One {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List(args) => list(args),
-        Command::Show(one) => {
+        Command::Show(Show { one }) => {
             let (admin, path) = one.connect();
             one.told(&admin, admin.get(&path)?, described)
         }
@@ -219,9 +242,11 @@ fn set(args: &Set) -> anyhow::Result<ExitCode> {
         bail!("nothing to set: name a limit, a back end or rules; --help lists the options");
     }
     let (admin, path) = args.one.connect();
+    let said = changed(&body);
     let answer = admin.change(&path, &body.into())?;
     args.one.told(&admin, answer, |tenant| {
-        format!("set the settings of {}\n{}", printable(&tenant.name), settings(tenant))
+        let problem = tenant.problem.as_deref().map(told).unwrap_or_default();
+        format!("changed {}: {said}\n{problem}", printable(&tenant.name))
     })
 }
 
@@ -235,10 +260,7 @@ impl Set {
             body.insert("rules".into(), Value::Null);
         }
         let removed = self.no_limits.iter().map(|key| (key.clone(), Value::Null));
-        let limits: Map<_, _> = removed.chain(self.limits.iter().cloned()).collect();
-        if !limits.is_empty() {
-            body.insert("limits".into(), limits.into());
-        }
+        limit::insert(&mut body, removed.chain(self.limits.iter().cloned()));
         if self.no_auth {
             body.insert("auth".into(), Value::Null);
         } else if !self.auth.is_empty() {
@@ -246,6 +268,33 @@ impl Set {
         }
         Ok(body)
     }
+}
+
+/// Says what a request changes.
+fn changed(body: &Map<String, Value>) -> String {
+    let mut parts = Vec::new();
+    for (key, value) in body.get("limits").and_then(Value::as_object).into_iter().flatten() {
+        parts.push(match value {
+            Value::Null => format!("{} is that of the configuration", printable(key)),
+            value => format!("{} is {}", printable(key), printable(&limit::shown(value))),
+        });
+    }
+    match body.get("auth") {
+        None => {}
+        Some(Value::Array(names)) => {
+            let names: Vec<_> = names.iter().map(limit::shown).collect();
+            parts.push(format!("its back ends are {}", printable(&names.join(", then "))));
+        }
+        Some(_) => parts.push("its back ends are those of the configuration".into()),
+    }
+    match body.get("rules") {
+        None => {}
+        Some(Value::Array(rules)) if !rules.is_empty() => {
+            parts.push(format!("it has {}", count(rules.len() as u64, "rule", "rules")));
+        }
+        Some(_) => parts.push("it has no rules".into()),
+    }
+    parts.join(", ")
 }
 
 fn described(tenant: &Tenant) -> String {
@@ -258,56 +307,145 @@ fn described(tenant: &Tenant) -> String {
     ] {
         text += &format!("{name:<11} {value}\n");
     }
-    text + &settings(tenant)
+    text += &settings(tenant);
+    let limits = limits(tenant);
+    if limits.is_empty() { text } else { format!("{text}\n{limits}") }
+}
+
+/// Tells a problem of the settings.
+fn told(problem: &str) -> String {
+    format!("nobody can log in to it: {}\n", printable(problem))
+}
+
+/// Returns the limits that are not at their default, that the settings name, or of which something is used.
+fn limits(tenant: &Tenant) -> Table<5> {
+    let defaults = serde_json::to_value(Limits::default()).expect("limits have text for keys");
+    let named = tenant.settings.as_ref().map(|settings| &settings.limits);
+    let mut keys: Vec<_> = tenant.limits_in_force.keys().chain(tenant.quotas.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut table = Table::new([
+        Column::Left("LIMIT"),
+        Column::Right("VALUE"),
+        Column::Right("USED"),
+        Column::Right("REFUSED"),
+        Column::Right("WAITED"),
+    ]);
+    for key in keys {
+        let (value, quota) = (tenant.limits_in_force.get(key), tenant.quotas.get(key));
+        let is_set = named.is_some_and(|named| named.contains_key(key))
+            || value.is_some_and(|value| Some(value) != defaults.get(key));
+        if !is_set && !quota.is_some_and(Quota::is_used) {
+            continue;
+        }
+        let value = match (value, quota) {
+            (Some(value), _) => limit::shown(value),
+            (None, quota) => number(quota.map(|quota| quota.limit)),
+        };
+        let waited = quota.and_then(|quota| quota.throttled_seconds).map(waited);
+        table.push([
+            key.clone(),
+            value,
+            number(quota.and_then(|quota| quota.used)),
+            number(quota.map(|quota| quota.refused)),
+            waited.unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    table
+}
+
+impl Quota {
+    fn is_used(&self) -> bool {
+        let waited = self.throttled_seconds.is_some_and(|seconds| seconds > 0.0);
+        self.used.is_some_and(|used| used > 0) || self.refused > 0 || waited
+    }
+}
+
+fn number(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".into(), |number| number.to_string())
+}
+
+/// Formats a time for which connections waited. Short waits have decimals: even they are felt.
+fn waited(seconds: f64) -> String {
+    if seconds > 0.0 && seconds < 60.0 {
+        return format!("{seconds:.1}s");
+    }
+    span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 fn settings(tenant: &Tenant) -> String {
     if let Some(problem) = &tenant.problem {
-        return format!("its settings cannot be read: {}\n", printable(problem));
+        return told(problem);
     }
-    let Some(Settings { rules, auth, limits }) = &tenant.settings else {
+    let Some(Settings { rules, auth, .. }) = &tenant.settings else {
         return "no settings: the configuration decides\n".into();
     };
     let mut text = String::new();
     if let Some(auth) = auth {
         text += &format!("{:<11} {}\n", "auth", printable(&auth.join(", ")));
     }
-    for (key, value) in limits {
-        text += &format!("{:<11} {key} = {value}\n", "limit");
-    }
     if !rules.is_empty() {
         let rights = Rights { rules: rules.clone(), ..Rights::default() };
         text += &format!("\n{}", rights::table(&rights));
     }
-    if text.is_empty() { "its settings are empty\n".into() } else { text }
+    text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn limits_have_values_of_all_types() {
-        assert_eq!(limit("max_qos=1"), Ok(("max_qos".into(), 1.into())));
-        assert_eq!(limit("retain_available=false"), Ok(("retain_available".into(), false.into())));
-        let overflow = limit("queue_overflow=drop-oldest").unwrap();
-        assert_eq!(overflow.1, Value::from("drop-oldest"));
-        for bad in ["max_qos", "=1", "max_qos="] {
-            assert!(limit(bad).is_err(), "{bad}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_tenant_is_described() {
         let tenant: Tenant = serde_json::from_str(
             r#"{"name":"acme","sessions":1,"connections":2,"retained_messages":3,"has_settings":true,
-                "settings":{"rules":[{"deny":"all"}],"auth":["store","file"],"limits":{"max_qos":1}}}"#,
+                "settings":{"rules":[{"deny":"all"}],"auth":["store","file"],"limits":{"max_qos":2}},
+                "limits_in_force":{"max_qos":2,"max_sessions":1000000,"publish_rate":10,"receive_maximum":65535,
+                                   "max_queued_messages":10000,"queue_overflow":"reject"},
+                "quotas":{"max_sessions":{"limit":1000000,"used":1,"refused":0,"throttled_seconds":null},
+                          "publish_rate":{"limit":10,"used":null,"refused":0,"throttled_seconds":2.5},
+                          "max_queued_messages":{"limit":10000,"used":null,"refused":0,"throttled_seconds":null},
+                          "user_publish_rate":{"limit":0,"used":null,"refused":7,"throttled_seconds":90.0}}}"#,
         )
         .unwrap();
         let text = described(&tenant);
-        for line in ["connections 2\n", "auth        store, file\n", "limit       max_qos = 1\n"] {
+        for line in ["connections 2\n", "auth        store, file\n", "deny  all      everything\n"]
+        {
             assert!(text.contains(line), "{text}");
         }
-        assert!(text.ends_with("deny  all      everything\n"), "{text}");
+        let (_, table) = text.split_once("\nLIMIT").expect("there is a table of limits");
+        let rows: Vec<_> = table.lines().skip(1).map(str::split_whitespace).collect();
+        let rows: Vec<Vec<_>> = rows.into_iter().map(Iterator::collect).collect();
+        assert_eq!(
+            rows,
+            [
+                ["max_qos", "2", "-", "-", "-"],
+                ["max_sessions", "1000000", "1", "0", "-"],
+                ["publish_rate", "10", "-", "0", "2.5s"],
+                ["queue_overflow", "reject", "-", "-", "-"],
+                ["user_publish_rate", "0", "-", "7", "1m"],
+            ],
+        );
+    }
+
+    #[test]
+    fn a_change_is_one_sentence() {
+        let changed = |body: Value| changed(body.as_object().unwrap());
+        let limits =
+            json!({"limits": {"max_qos": 1, "queue_overflow": "reject", "max_sessions": null}});
+        assert_eq!(
+            changed(limits),
+            "max_qos is 1, max_sessions is that of the configuration, queue_overflow is reject"
+        );
+        assert_eq!(
+            changed(json!({"auth": ["store", "file"], "rules": [{"allow": "all"}]})),
+            "its back ends are store, then file, it has 1 rule"
+        );
+        assert_eq!(
+            changed(json!({"auth": null, "rules": null})),
+            "its back ends are those of the configuration, it has no rules"
+        );
     }
 }

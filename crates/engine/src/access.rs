@@ -8,6 +8,7 @@ use statestore_proto::{Verb, topics};
 use crate::key_rules::{self, KeyAccess, KeyKind, KeyRule, Keys};
 use crate::names::{is_connection_state, is_reserved};
 use crate::rights::{Action, ActionSet, Actions, Rights, Rule};
+use crate::user_limits::UserLimits;
 
 /// The rights of a user, compiled. All connections of the user share it.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Policy {
     /// Decides if the tenant has no rules either. `None`: a user with rules of its own.
     otherwise: Option<Arc<Compiled>>,
     tenant: Arc<TenantRules>,
+    /// The limits of the user; `None`: it has none of its own.
+    limits: Option<Box<UserLimits>>,
 }
 
 /// The rules of a tenant, compiled. All its users share them.
@@ -119,7 +122,8 @@ impl Policy {
             }
             Arc::new(all)
         });
-        Self { own: own.into(), rules: count, otherwise, tenant }
+        let limits = (!rights.limits.are_none()).then(|| Box::new(rights.limits));
+        Self { own: own.into(), rules: count, otherwise, tenant, limits }
     }
 
     /// Returns the policy of a user who may do everything.
@@ -132,6 +136,11 @@ impl Policy {
     pub fn under(&self, tenant: Arc<TenantRules>) -> Self {
         Self { tenant, ..self.clone() }
     }
+
+    /// The limits of the user.
+    pub fn limits(&self) -> &UserLimits {
+        self.limits.as_deref().unwrap_or(&UserLimits::NONE)
+    }
 }
 
 impl Permissions {
@@ -141,6 +150,11 @@ impl Permissions {
         let own = FilledIn::new(&policy.own, user, client_id);
         let tenant = FilledIn::new(&policy.tenant.0, user, client_id);
         Self { policy, own, tenant }
+    }
+
+    /// The limits of the user.
+    pub(crate) fn limits(&self) -> &UserLimits {
+        self.policy.limits()
     }
 
     /// Whether the client may publish messages with this QoS and RETAIN to a topic.
@@ -571,6 +585,9 @@ mod tests {
         assert!(subscribes(&own, "#") && own.may_touch(Verb::Set, b"k"));
         assert!(!own.may_use(Action::Send, "orders"), "entities are not in the short forms");
         assert!(!publishes(&permissions("{}", r#"[{"deny":"all"}]"#, "c"), "a"));
+        let own = permissions(r#"{"limits":{"connect_rate":1}}"#, "[]", "c");
+        assert!(own.may_use(Action::Manage, "orders"), "a limit is no rule");
+        assert_eq!(own.limits().connect_rate, Some(1));
     }
 
     #[test]

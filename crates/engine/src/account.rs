@@ -20,6 +20,7 @@ use crate::quotas::{Pace, Pass, Quotas};
 use crate::random::Random;
 use crate::retained::Retained;
 use crate::sync::RwLock;
+use crate::user_limits::UserLimits;
 use crate::worker::Worker;
 
 /// Maximum length of a client identifier in the log, in bytes.
@@ -188,9 +189,15 @@ impl Account {
 
     /// Counts that a quota has refused something to a client, and logs it now and then.
     pub fn refused(&self, worker: &Worker, quota: Quota, client: &str) {
+        self.refused_to(worker, quota, &UserLimits::NONE, client);
+    }
+
+    /// Counts that a quota has refused something to a client, whose user has limits of its `own`, and logs it now
+    /// and then.
+    pub fn refused_to(&self, worker: &Worker, quota: Quota, own: &UserLimits, client: &str) {
         self.counters(worker.id).refused(quota, 1);
         if self.quotas.tells(worker.now, quota) {
-            let (tenant, limit) = (&*self.name, quota.limit(&self.limits()));
+            let (tenant, limit) = (&*self.name, own.limit(quota, &self.limits()));
             let client = &*cut(client, CLIENT_MAX);
             info!(
                 tenant,
@@ -236,7 +243,7 @@ impl Account {
             Pass::Waits => None,
             Pass::Begins(quota) => {
                 if self.quotas.tells(worker.now, quota) {
-                    let (tenant, limit) = (&*self.name, quota.limit(&self.limits()));
+                    let (tenant, limit) = (&*self.name, pace.limit(quota));
                     let client = &*cut(client, CLIENT_MAX);
                     info!(
                         tenant,
@@ -249,6 +256,13 @@ impl Account {
                 }
                 None
             }
+        }
+    }
+
+    /// Ends the wait of a connection whose quotas have changed. It is counted as one that is over.
+    pub(crate) fn cut_short(&self, worker: &Worker, pace: &mut Pace) {
+        if let Some((quota, waited)) = pace.cut_short(worker.now) {
+            self.counters(worker.id).throttled(quota, waited);
         }
     }
 

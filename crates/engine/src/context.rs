@@ -7,6 +7,8 @@ use barid_core::time::WallTime;
 use crate::agenda::Task;
 use crate::departures::Departures;
 use crate::engine::Engine;
+use crate::limits::Quota;
+use crate::names::DEFAULT_TENANT;
 use crate::router::Router;
 use crate::session::SessionRef;
 use crate::tenant::Tenant;
@@ -37,6 +39,14 @@ impl Context {
             let task = Task::PublishSys(Arc::clone(tenant));
             self.engine.agenda.schedule(self.worker.now, task);
         })
+    }
+
+    /// Counts that a client was refused because there are too many tenants. As its tenant does not exist, it is
+    /// counted for the default tenant.
+    pub(crate) fn refused_tenant(&self, client_id: &str) {
+        if let Some(tenant) = self.engine.tenants.get(DEFAULT_TENANT) {
+            tenant.refused(&self.worker, Quota::MaxTenants, client_id);
+        }
     }
 
     /// Returns the tenant of a session. Returns `None` if the tenant has been removed, and the session with

@@ -61,5 +61,6 @@ mod sys;
 mod targets;
 pub mod tenant;
 pub mod turn;
+pub mod user_limits;
 pub mod wire;
 pub mod worker;

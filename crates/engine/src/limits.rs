@@ -9,7 +9,7 @@ use crate::durability::DurabilityClass;
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*) => {
         /// Limits on what the clients of one tenant may use.
-        #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+        #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Limits { $($(#[$doc])* pub $name: $type,)* }
 
@@ -184,7 +184,10 @@ quotas! {
     UserConnectRate = "user_connect_rate",
     MaxConnections = "max_connections",
     MaxUserConnections = "max_user_connections",
+    MaxTenants = "max_tenants",
     MaxSessions = "max_sessions",
+    MaxClientIdBytes = "max_client_id_bytes",
+    MaxPacketSize = "max_packet_size",
     MaxSubscriptions = "max_subscriptions",
     MaxTenantSubscriptions = "max_tenant_subscriptions",
     MaxSubscriptionBytes = "max_subscription_bytes",
@@ -204,10 +207,11 @@ quotas! {
 }
 
 impl Quota {
-    /// The value of the limit.
-    pub fn limit(self, limits: &Limits) -> u64 {
+    /// The value of the limit. `None` for `max_tenants`, which is no limit of one tenant.
+    pub fn limit(self, limits: &Limits) -> Option<u64> {
         let of_count = |count: usize| count as u64;
-        match self {
+        Some(match self {
+            Self::MaxTenants => return None,
             Self::PublishRate => limits.publish_rate,
             Self::UserPublishRate => limits.user_publish_rate,
             Self::InboundBytesRate => limits.inbound_bytes_rate,
@@ -219,6 +223,8 @@ impl Quota {
             Self::MaxConnections => of_count(limits.max_connections),
             Self::MaxUserConnections => of_count(limits.max_user_connections),
             Self::MaxSessions => of_count(limits.max_sessions),
+            Self::MaxClientIdBytes => of_count(limits.max_client_id_bytes),
+            Self::MaxPacketSize => of_count(limits.max_packet_size),
             Self::MaxSubscriptions => of_count(limits.max_subscriptions),
             Self::MaxTenantSubscriptions => of_count(limits.max_tenant_subscriptions),
             Self::MaxSubscriptionBytes => of_count(limits.max_subscription_bytes),
@@ -235,7 +241,7 @@ impl Quota {
             Self::MaxStateWatchers => of_count(limits.max_state_watchers),
             Self::MaxEntities => of_count(limits.max_entities),
             Self::MaxTenantEntityBytes => of_count(limits.max_tenant_entity_bytes),
-        }
+        })
     }
 
     /// Whether the limit can be absent: its value 0 means that there is none.

@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::key_rules::{self, KeyKind, KeyRule};
+use crate::user_limits::UserLimits;
 
 /// Maximum number of rules of one user, or of one tenant, with those that stand for `publish`, `subscribe` and
 /// `state`. Every message may be checked against all of them.
 pub const RULES_MAX: usize = 1_000;
 
-/// The rights of a user. The rules are tried in order: first `rules`, then the three short forms, then the
-/// rules of the tenant. The first that matches decides. A user without any of these may do everything in its
+/// The rights of a user, and its limits. The rules are tried in order: first `rules`, then the three short forms, then the
+/// rules of the tenant. The first that matches decides. A user without any rules may do everything in its
 /// tenant; for other users, what no rule matches is denied.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
@@ -27,12 +28,16 @@ pub struct Rights {
     /// Keys of the state store that may be used, and no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Vec<KeyRule>>,
+    /// The limits of this user, instead of those for every user of the tenant.
+    #[serde(skip_serializing_if = "UserLimits::are_none")]
+    pub limits: UserLimits,
 }
 
 impl Rights {
-    /// Whether nothing is written, so that the rules of the tenant decide alone.
+    /// Whether there are no rules, so that those of the tenant decide alone.
     pub fn are_empty(&self) -> bool {
-        *self == Self::default()
+        let Self { rules, publish, subscribe, state, limits: _ } = self;
+        rules.is_empty() && publish.is_none() && subscribe.is_none() && state.is_none()
     }
 
     /// Checks what the types do not.
@@ -265,6 +270,9 @@ mod tests {
         let rights = parse(text).unwrap();
         assert_eq!(serde_json::to_string(&rights).unwrap(), text);
         assert!(parse("{}").unwrap().are_empty());
+        let limited = parse(r#"{"limits":{"publish_rate":10}}"#).unwrap();
+        assert!(limited.are_empty(), "a limit is no rule");
+        assert_eq!(limited.limits.publish_rate, Some(10));
     }
 
     #[test]

@@ -292,6 +292,21 @@ impl Tenants {
         self.by_name.read().get(name).cloned()
     }
 
+    /// Number of tenants.
+    pub fn count(&self) -> usize {
+        self.by_name.read().len()
+    }
+
+    /// Maximum number of tenants.
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// Returns the settings that a tenant of this name has, or would have if it existed.
+    pub fn settings_of(&self, name: &str) -> TenantSettings {
+        (self.settings_of.read())(name)
+    }
+
     /// Returns all tenants, ordered by name.
     pub fn all(&self) -> Vec<Arc<Tenant>> {
         let mut all: Vec<_> = self.by_name.read().values().cloned().collect();

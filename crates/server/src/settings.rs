@@ -23,6 +23,7 @@ use barid_engine::durability::{Durability, DurabilityRule};
 use barid_engine::key_rules::KeyRule;
 use barid_engine::limits::{Limits, OwnLimits, ShareStrategy};
 use barid_engine::rights::{Rights, Rule};
+use barid_engine::user_limits::UserLimits;
 
 /// The whole configuration.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -405,6 +406,9 @@ pub struct User {
     pub subscribe: Option<Vec<String>>,
     /// Short form: keys of the state store that the user may use, and no others.
     pub state: Option<Vec<KeyRule>>,
+    /// Limits of this user, instead of those for every user of its tenant.
+    #[serde(default)]
+    pub limits: UserLimits,
 }
 
 impl User {
@@ -415,6 +419,7 @@ impl User {
             publish: self.publish.clone(),
             subscribe: self.subscribe.clone(),
             state: self.state.clone(),
+            limits: self.limits,
         }
     }
 }

@@ -6,6 +6,7 @@ mod emqx;
 
 use barid_engine::key_rules::KeyRule;
 use barid_engine::rights::{Action, Rights, Rule};
+use barid_engine::user_limits::UserLimits;
 use serde::Deserialize;
 
 pub(crate) use emqx::rights_of_acl;
@@ -18,6 +19,7 @@ struct Strict {
     publish: Option<Vec<String>>,
     subscribe: Option<Vec<String>>,
     state: Option<Vec<KeyRule>>,
+    limits: UserLimits,
 }
 
 /// Reads [`Rights`] from JSON.
@@ -26,11 +28,13 @@ struct Strict {
 /// A sentence about what is wrong with the JSON.
 pub(crate) fn rights_of_json(json: &str) -> Result<Rights, String> {
     if !is_object(json) {
-        return Err("rights are an object with `rules`, `publish`, `subscribe` or `state`".into());
+        return Err(
+            "rights are an object with `rules`, `publish`, `subscribe`, `state` or `limits`".into(),
+        );
     }
-    let Strict { rules, publish, subscribe, state } =
+    let Strict { rules, publish, subscribe, state, limits } =
         serde_json::from_str(json).map_err(|error| error.to_string())?;
-    Ok(Rights { rules, publish, subscribe, state })
+    Ok(Rights { rules, publish, subscribe, state, limits })
 }
 
 /// Whether JSON is an object. A structure is also read from a list, whose missing elements have their defaults.
@@ -67,6 +71,7 @@ mod tests {
                 kind: KeyKind::String,
                 keys: vec!["k".into()],
             }]),
+            limits: UserLimits { publish_rate: Some(10), ..UserLimits::NONE },
         };
         let json = serde_json::to_string(&rights).unwrap();
         assert_eq!(rights_of_json(&json).unwrap(), rights);
@@ -78,6 +83,8 @@ mod tests {
         for (json, expected) in [
             (r#"{"publsh":["a"]}"#, "unknown field `publsh`"),
             (r#"{"publish":["a"],"publish":["b"]}"#, "duplicate field"),
+            (r#"{"limits":{"publsh_rate":1}}"#, "unknown field `publsh_rate`"),
+            (r#"{"limits":{"publish_rate":"1"}}"#, "invalid type"),
             (r#"{"rules":[{"deny":"publish","deny":"read"}]}"#, "duplicate field"),
             (r#"{"rules":[{"deny":"publish","topic":["a"]}]}"#, "unknown field `topic`"),
             ("[]", "an object with"),

@@ -12,7 +12,7 @@ const HASH_MAX: usize = 1024;
 const RIGHTS_MAX: usize = 64 * 1024;
 
 /// Keys of the rights of a user.
-const RIGHTS_KEYS: [&str; 4] = ["rules", "publish", "subscribe", "state"];
+const RIGHTS_KEYS: [&str; 5] = ["rules", "publish", "subscribe", "state", "limits"];
 
 /// Reads the row that a query has returned for a user. `None`: the row is that of another user, whose name the
 /// database takes for the same, such as one with other letters in upper case. `decoy`: the hash of a user without
@@ -95,10 +95,12 @@ mod tests {
         let whole = record(&[]).unwrap().unwrap();
         assert_eq!((whole.password.as_str(), whole.disabled), ("$argon2id$x", false));
         assert!(whole.rights.are_empty());
-        let rights = text(r#"{"publish": ["up/%c/#"], "rules": [{"deny": "all"}]}"#);
+        let rights = r#"{"publish": ["up/%c/#"], "rules": [{"deny": "all"}], "limits": {"publish_rate": 10}}"#;
+        let rights = text(rights);
         let limited =
             record(&[("enabled", Value::Integer(1)), ("rights", rights)]).unwrap().unwrap();
         assert_eq!(limited.rights.publish, Some(vec!["up/%c/#".into()]));
+        assert_eq!(limited.rights.limits.publish_rate, Some(10));
         for disabled in [Value::Integer(0), text("0")] {
             assert!(record(&[("enabled", disabled)]).unwrap().unwrap().disabled);
         }
@@ -125,6 +127,7 @@ mod tests {
             ("rights", text("[]"), "invalid"),
             ("rights", text("null"), "invalid"),
             ("rights", text(r#"{"publsh": []}"#), "unknown key `publsh`"),
+            ("rights", text(r#"{"limits": {"max_fun": 1}}"#), "unknown field `max_fun`"),
             ("rights", text(r#"{"publish": ["a/#/b"]}"#), "not a topic filter"),
             ("rights", text(r#"{"rules": [{"allow": "fly"}]}"#), "invalid"),
             ("rights", Value::Integer(1), "no text"),

@@ -17,6 +17,7 @@ use crate::admin::{
     Admin, Column, Moment, Output, Present, Table, encode, now, of_tenant, printable, span,
 };
 use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
+use crate::limit;
 use crate::output::print;
 use crate::rights::{self, RuleArgs};
 use password::{Made, PasswordArgs};
@@ -28,6 +29,7 @@ Examples:
   barid user add acme/ada                         asks for a password
   barid user add acme/sensor-7 --random --allow publish:devices/%c/# > password.txt
   barid user set acme/sensor-7 --allow publish,subscribe:devices/%c/#
+  barid user set acme/sensor-7 --limit publish_rate=10 --limit max_connections=1
   barid user disable acme/sensor-7                it may not log in, until it is enabled
   barid user list --tenant acme
   barid user remove acme/sensor-7 --yes
@@ -43,9 +45,9 @@ pub struct Args {
 enum Command {
     /// Add a user
     Add(Box<Add>),
-    /// Change the password, the rights or the note of a user
+    /// Change the password, the rights, the limits or the note of a user
     Set(Box<Set>),
-    /// Show one user and its rights
+    /// Show one user, its rights and its limits
     Show(One),
     /// List users
     List(List),
@@ -56,6 +58,11 @@ enum Command {
     /// Let a disabled user log in again
     Enable(One),
 }
+
+/// What the limits of a command line look like, for help texts.
+const LIMITS_HELP: &str = "\
+Limits are max_connections, connect_rate, publish_rate, inbound_bytes_rate and outbound_bytes_rate. They are
+used instead of those that the tenant sets for each of its users. 0 is no limit.";
 
 /// Name of one user.
 #[derive(clap::Args)]
@@ -76,6 +83,8 @@ Without rules a user may do everything in its tenant that the rules of the tenan
 
 {}
 
+{LIMITS_HELP}
+
 Examples:
   barid user add acme/ada --deny publish:config/# --allow publish,subscribe:#
   barid user add acme/sensor-7 --random --json | jq -r .password
@@ -87,6 +96,9 @@ struct Add {
     password: PasswordArgs,
     #[command(flatten)]
     rules: RuleArgs,
+    /// Set a limit of this user, instead of that for every user of its tenant
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = limit::parse)]
+    limits: Vec<(String, Value)>,
     /// A note for operators
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
@@ -101,8 +113,11 @@ What is not named stays. --allow and --deny replace all rules of the user.
 
 {}
 
+{LIMITS_HELP} KEY=default removes a limit of the user.
+
 Examples:
   barid user set acme/ada --new-password
+  barid user set acme/ada --limit publish_rate=10 --limit connect_rate=default
   barid user set acme/sensor-7 --random
   barid user set acme/sensor-7 --no-rules --note 'moved to the pump house'", rights::RULES_HELP))]
 struct Set {
@@ -118,6 +133,9 @@ struct Set {
     /// Remove all rules, so that the user may do everything that the rules of its tenant allow
     #[arg(long, conflicts_with_all = ["allow", "deny", "rules"])]
     no_rules: bool,
+    /// Set a limit of this user, or remove it: publish_rate=default
+    #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = limit::parse)]
+    limits: Vec<(String, Value)>,
     /// A note for operators; an empty one removes it
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
@@ -221,8 +239,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn add(Add { one, password, rules, note, disabled }: &Add) -> anyhow::Result<ExitCode> {
+fn add(args: &Add) -> anyhow::Result<ExitCode> {
+    let Add { one, password, rules, limits, note, disabled } = args;
     let mut body = rules.members()?;
+    limit::insert(&mut body, limits.iter().cloned());
     let Made { hash, secret } = password.hash()?;
     body.insert("password_hash".into(), hash.into());
     if let Some(note) = note.as_deref().filter(|note| !note.is_empty()) {
@@ -251,8 +271,9 @@ fn add(Add { one, password, rules, note, disabled }: &Add) -> anyhow::Result<Exi
 }
 
 fn set(args: &Set) -> anyhow::Result<ExitCode> {
-    let Set { one, new_password, password, rules, no_rules, note } = args;
+    let Set { one, new_password, password, rules, no_rules, limits, note } = args;
     let mut body = if *no_rules { rights::no_rights() } else { rules.members()? };
+    limit::insert(&mut body, limits.iter().cloned());
     if let Some(note) = note {
         let note = if note.is_empty() { Value::Null } else { note.as_str().into() };
         body.insert("note".into(), note);
@@ -269,7 +290,9 @@ fn set(args: &Set) -> anyhow::Result<ExitCode> {
         made = secret;
     }
     if body.is_empty() {
-        bail!("nothing to change: name a password, rules or a note; --help lists the options");
+        bail!(
+            "nothing to change: name a password, rules, a limit or a note; --help lists the options"
+        );
     }
     change(one, body, made, |user| {
         format!("changed {}: {}\n", printable(&user.user), what_it_may(user))
@@ -304,14 +327,27 @@ fn change(
     })
 }
 
+/// Returns the limits that a user has of its own.
+fn limits_of(user: &User) -> Map<String, Value> {
+    match serde_json::to_value(user.rights.limits) {
+        Ok(Value::Object(limits)) => limits,
+        _ => Map::new(),
+    }
+}
+
 /// Describes in a few words what a user may do.
 fn what_it_may(user: &User) -> String {
-    let may = match rights::in_short(&user.rights) {
+    let mut may = match rights::in_short(&user.rights) {
         short if user.rights.are_empty() => {
             format!("may do {short} that the rules of its tenant allow")
         }
         short => format!("has {short}"),
     };
+    let limits = limits_of(user);
+    if !limits.is_empty() {
+        let limits = limits.iter().map(|(key, value)| format!("{key} = {}", limit::shown(value)));
+        may += &format!(", with {}", limits.collect::<Vec<_>>().join(", "));
+    }
     if user.disabled { format!("{may}, and is disabled") } else { may }
 }
 
@@ -366,6 +402,9 @@ fn described(user: &User, now: Duration) -> String {
     ] {
         text += &format!("{name:<11} {value}\n");
     }
+    for (key, value) in limits_of(user) {
+        text += &format!("{:<11} {key} = {}\n", "limit", limit::shown(&value));
+    }
     if user.rights.are_empty() {
         text + "no rules: it may do everything that the rules of its tenant allow\n"
     } else {
@@ -380,14 +419,16 @@ mod tests {
     #[test]
     fn a_user_is_described() {
         let user: User = serde_json::from_str(
-            r##"{"user":"acme/a","disabled":true,"publish":["a/#"],"created_at":"1970-01-01T00:01:00.000Z"}"##,
+            r##"{"user":"acme/a","disabled":true,"publish":["a/#"],"limits":{"publish_rate":10,"max_connections":0},"created_at":"1970-01-01T00:01:00.000Z"}"##,
         )
         .unwrap();
         let text = described(&user, Duration::from_secs(120));
         assert!(text.contains("may log in  no, it is disabled\n"), "{text}");
         assert!(text.contains("1970-01-01T00:01:00.000Z, 1m ago\n"), "{text}");
+        assert!(text.contains("limit       publish_rate = 10\n"), "{text}");
         assert!(text.ends_with("allow  publish  topics a/#\n"), "{text}");
-        assert_eq!(what_it_may(&user), "has publish, and is disabled");
+        let may = "has publish, with max_connections = 0, publish_rate = 10, and is disabled";
+        assert_eq!(what_it_may(&user), may);
         let problem = r#"{"user":"acme/a","problem":"later"}"#;
         assert!(serde_json::from_str::<User>(problem).unwrap().problem.is_some());
     }

@@ -17,6 +17,8 @@ use crate::names::{full_name, given_name, tenant_of};
 use crate::quotas::{Metered, Pace};
 use crate::rights::Action;
 use crate::tenant::Tenant;
+use crate::user_limits::UserLimits;
+use crate::worker::Worker;
 
 /// Maximum number of valid tokens on one connection. A client has one or two for each entity that it uses. Further
 /// ones are denied.
@@ -192,7 +194,7 @@ impl Access {
         policy: Arc<Policy>,
     ) -> Result<(), Denied> {
         let tenant = tenant_of(Some(&name)).ok_or(Denied::NoTenant)?;
-        self.admit(applicant, tenant, &name, Some(&name))?;
+        self.admit(applicant, tenant, &name, Some((&name, policy.limits())))?;
         // Rules with the client identifier apply when the client has said it.
         let permissions = Permissions::new(Arc::clone(&policy), given_name(&name), "");
         self.user = Some(User { name, policy, permissions });
@@ -200,8 +202,11 @@ impl Access {
     }
 
     /// Replaces the policy of the user, for a client with this client identifier.
-    pub fn change_policy(&mut self, policy: Arc<Policy>, client_id: &str) {
+    pub fn change_policy(&mut self, worker: &Worker, policy: Arc<Policy>, client_id: &str) {
         if let Some(user) = &mut self.user {
+            if let Some(admitted) = &mut self.admitted {
+                admitted.set_own(worker, policy.limits());
+            }
             user.permissions =
                 Permissions::new(Arc::clone(&policy), given_name(&user.name), client_id);
             user.policy = policy;
@@ -216,24 +221,30 @@ impl Access {
         }
     }
 
-    /// Admits the connection to a tenant, unless it is in one already. `name`: that of the key or user.
+    /// Admits the connection to a tenant, unless it is in one already. `name`: that of the key or user. `user`: the
+    /// user, and its limits.
     fn admit(
         &mut self,
         Applicant { context, keys, peer, client_id, .. }: Applicant<'_>,
         tenant: &str,
         name: &str,
-        user: Option<&str>,
+        user: Option<(&str, &UserLimits)>,
     ) -> Result<(), Denied> {
         match self.tenant() {
             Some(present) if *present.name != *tenant => Err(Denied::OtherTenant),
             Some(_) => Ok(()),
             None => {
-                if let Some(reason) = keys.ban(user, tenant, client_id, peer) {
+                let name_of_user = user.map(|(name, _)| name);
+                if let Some(reason) = keys.ban(name_of_user, tenant, client_id, peer) {
                     return Err(Denied::Banned(reason));
                 }
                 let tenant = context.engine.tenants.get_or_create(tenant, |_| ());
-                let tenant = tenant.ok_or(Denied::TooMany)?;
-                self.admitted = Some(Admitted::new(context, tenant, name)?);
+                let tenant = tenant.ok_or_else(|| {
+                    context.refused_tenant(client_id);
+                    Denied::TooMany
+                })?;
+                let own = user.map(|(_, limits)| limits);
+                self.admitted = Some(Admitted::new(context, tenant, (name, own))?);
                 Ok(())
             }
         }
@@ -306,30 +317,45 @@ impl Right {
 
 impl Admitted {
     /// Admits a connection, unless a quota of the tenant has no room for it.
-    fn new(context: &Context, tenant: Arc<Tenant>, key: &str) -> Result<Self, Denied> {
+    fn new(
+        context: &Context,
+        tenant: Arc<Tenant>,
+        (name, own): (&str, Option<&UserLimits>),
+    ) -> Result<Self, Denied> {
         let (worker, limits) = (&context.worker, tenant.limits());
-        let permit = tenant.quotas.admit(worker.now, &limits, key, false).and_then(|permit| {
+        let permit = tenant.quotas.admit(worker.now, &limits, (name, own), false);
+        let permit = permit.and_then(|permit| {
             // Its bytes are counted when the frames that were read together with the login have been handled.
             permit.pay(worker.now, 0, 0)?;
             Ok(permit)
         });
         let permit = permit.map_err(|quota| {
-            tenant.refused(worker, quota, key);
+            tenant.refused_to(worker, quota, own.unwrap_or(&UserLimits::NONE), name);
             Denied::Quota(quota)
         })?;
-        let metered = Metered::new(&tenant.quotas, permit, key);
+        let metered = Metered::new(&tenant.quotas, permit, name);
         let outbound = metered.outbound();
         Ok(Self { tenant, metered, outbound, is_counted: false })
     }
 
+    /// Gives the user other limits of its own, which apply at once.
+    fn set_own(&mut self, worker: &Worker, own: &UserLimits) {
+        if self.metered.set_own(worker.now, &self.tenant.quotas, own) {
+            self.check_quotas(worker);
+        }
+    }
+
     /// Applies the quotas as they are now, if they have changed.
-    pub fn check_quotas(&mut self, now: MonoTime) {
-        let quotas = &self.tenant.quotas;
-        if self.metered.is_outdated(quotas) {
-            self.metered.refresh(now, quotas, || self.tenant.limits());
+    pub fn check_quotas(&mut self, worker: &Worker) {
+        let Self { tenant, metered, outbound, .. } = self;
+        if metered.is_outdated(&tenant.quotas) {
+            metered.paces().for_each(|pace| tenant.cut_short(worker, pace));
+            metered.refresh(worker.now, &tenant.quotas, || tenant.limits());
             // The old one gives back what it has not used, before the new one asks.
-            self.outbound = None;
-            self.outbound = self.metered.outbound();
+            if let Some(mut before) = outbound.take() {
+                tenant.cut_short(worker, &mut before);
+            }
+            *outbound = metered.outbound();
         }
     }
 }

@@ -184,7 +184,7 @@ impl Container {
         self.budget = turn.budget.clone();
         self.worker = turn.context.worker;
         if let Some(admitted) = self.access.admitted_mut() {
-            admitted.check_quotas(turn.context.worker.now);
+            admitted.check_quotas(&turn.context.worker);
         }
     }
 

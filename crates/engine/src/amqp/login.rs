@@ -161,10 +161,11 @@ impl Container {
         &self.client_id
     }
 
-    /// Replaces the rights of the user, and ends the links that it is not allowed any more.
+    /// Replaces the rights and limits of the user, and ends the links that it is not allowed any more.
     pub fn change_policy(&mut self, turn: &mut Turn<'_>, policy: Arc<Policy>) {
-        self.access.change_policy(policy, &self.client_id);
-        let now = turn.context.worker.now;
+        let worker = &turn.context.worker;
+        self.access.change_policy(worker, policy, &self.client_id);
+        let now = worker.now;
         let is_allowed = |link: &Link| {
             let needs = link.needs();
             needs

@@ -70,7 +70,7 @@ impl Keys for OneKey {
         container_id: &str,
         address: IpAddr,
     ) -> Option<String> {
-        assert_eq!(tenant, "acme");
+        assert!(["acme", "new"].contains(&tenant), "{tenant}");
         let banned = self.banned.lock().unwrap();
         let names = [user.unwrap_or("none"), container_id, &address.to_string()];
         let is_banned = !banned.is_empty() && names.contains(&&**banned);
@@ -453,6 +453,67 @@ fn quotas_of_connections_are_for_users_as_well() {
     drop((ada, bob));
     assert_eq!(world.connections(), 0);
     assert_eq!(try_in(&mut world, "acme/eve").1, [Said::Outcome(0)]);
+}
+
+#[test]
+fn a_user_has_limits_of_its_own_which_change() {
+    let mut world = World::new(Limits { max_user_connections: 1, ..Limits::default() });
+    world.context.worker.now = world.context.worker.now.after(Duration::from_secs(1));
+    let limited = |limits: &str| {
+        let rights = serde_json::from_str(&format!(r#"{{"limits":{limits}}}"#)).unwrap();
+        Arc::new(Policy::new(&rights, Arc::default()))
+    };
+    let try_in = |world: &mut World, user: &str, limits: &str| {
+        let mut client = world.connect(1);
+        client.log_in(world, user, "secret").unwrap();
+        let decision = Decision::Granted { user: user.into(), policy: limited(limits) };
+        let said = client.decide(world, user, decision);
+        (client, said)
+    };
+    let own = r#"{"max_connections":2,"inbound_bytes_rate":1000}"#;
+    let (mut ada, said) = try_in(&mut world, "acme/ada", own);
+    assert_eq!(said, [Said::Outcome(0)]);
+    let (_second, said) = try_in(&mut world, "acme/ada", own);
+    assert_eq!(said, [Said::Outcome(0)], "two instead of one");
+    assert_eq!(try_in(&mut world, "acme/ada", own).1, [Said::Outcome(4)]);
+    let (mut bob, said) = try_in(&mut world, "acme/bob", "{}");
+    assert_eq!(said, [Said::Outcome(0)]);
+    assert_eq!(try_in(&mut world, "acme/bob", "{}").1, [Said::Outcome(4)]);
+    for client in [&mut ada, &mut bob] {
+        client.open(&mut world, "box-1");
+        client.container.has_read(5_000);
+    }
+    let may_read = |world: &mut World, client: &mut Client| {
+        world.turn(|turn| client.container.begin_turn(turn));
+        client.container.may_read(10)
+    };
+    assert_eq!((may_read(&mut world, &mut ada), may_read(&mut world, &mut bob)), (0, 10));
+    assert!(ada.container.is_held_back());
+    world.context.worker.now = world.context.worker.now.after(Duration::from_millis(2_500));
+    world.turn(|turn| ada.container.change_policy(turn, limited("{}")));
+    assert!(!ada.container.is_held_back(), "at once, without a turn");
+    let tenant = world.context.engine.tenants.get("acme").unwrap();
+    let waited = tenant.counted().throttled_ms[Quota::UserInboundBytesRate as usize];
+    assert_eq!(waited, 2_500, "of the four seconds that it would have waited");
+    assert_eq!(may_read(&mut world, &mut ada), 10);
+    world.turn(|turn| bob.container.change_policy(turn, limited(own)));
+    bob.container.has_read(5_000);
+    assert_eq!(may_read(&mut world, &mut bob), 0);
+}
+
+#[test]
+fn a_client_without_room_for_its_tenant_is_counted() {
+    let mut world = World::new(Limits::default());
+    world.context.tenant("default").unwrap();
+    for tenant in 0..10 {
+        world.context.tenant(&format!("t{tenant}"));
+    }
+    let mut client = world.connect(1);
+    client.log_in(&mut world, "new/ada", "secret").unwrap();
+    let said = client.decide(&mut world, "new/ada", granted("new/ada", "[]"));
+    assert_eq!(said, [Said::Outcome(4)]);
+    let tenant = world.context.engine.tenants.get("default").unwrap();
+    assert_eq!(tenant.counted().refused[Quota::MaxTenants as usize], 1);
 }
 
 #[test]

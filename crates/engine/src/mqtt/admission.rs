@@ -29,6 +29,7 @@ use crate::quotas::Metered;
 use crate::session::{Link, Stint};
 use crate::tenant::Tenant;
 use crate::turn::Turn;
+use crate::user_limits::UserLimits;
 use crate::wire::Wire;
 
 /// A connection that has sent CONNECT and whose login has been verified.
@@ -77,13 +78,14 @@ pub fn admit(
     let assigned = assigned.map(Ok).or_else(|| assigned_client_id(connect, random).transpose());
     let assigned = assigned.transpose()?;
     let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-    let tenant = context.tenant(tenant).ok_or(Refusal::new(
-        ReasonCode::QuotaExceeded,
-        "the maximum number of tenants is reached",
-    ))?;
+    let tenant = context.tenant(tenant).ok_or_else(|| {
+        context.refused_tenant(client_id);
+        Refusal::new(ReasonCode::QuotaExceeded, "the maximum number of tenants is reached")
+    })?;
     let limits = tenant.limits();
     let durability = tenant.durability();
     if client_id.len() > limits.max_client_id_bytes.min(ids::TEXT_LEN_MAX) {
+        tenant.refused(&context.worker, Quota::MaxClientIdBytes, client_id);
         return Err(Refusal::new(
             ReasonCode::ClientIdentifierNotValid,
             "the client identifier is too long",
@@ -92,7 +94,7 @@ pub fn admit(
     if tenant.sessions.len() >= limits.max_sessions
         && tenant.sessions.entry(client_id).get().is_none()
     {
-        return Err(refused(context, &tenant, Quota::MaxSessions, client_id));
+        return Err(refused(context, &tenant, Quota::MaxSessions, &UserLimits::NONE, client_id));
     }
     let wanted = want(connect, &limits, enhanced)?;
     if let Some(will) = &connect.will
@@ -122,14 +124,15 @@ pub fn admit(
         tenant.sessions.entry(client_id).get().is_some_and(|session| session.is_online());
     let metered_user =
         user.map_or_else(|| full_name(connect.username.unwrap_or_default()), Into::into);
+    let own = user.and(permissions.as_ref()).map(|permissions| *permissions.limits());
     let permit = tenant
         .quotas
-        .admit(context.worker.now, &limits, &metered_user, comes_back)
+        .admit(context.worker.now, &limits, (&metered_user, own.as_ref()), comes_back)
         .and_then(|permit| {
             permit.pay(context.worker.now, len + 2, connect.will.is_some().into())?;
             Ok(permit)
         })
-        .map_err(|quota| refused(context, &tenant, quota, client_id))?;
+        .map_err(|quota| refused(context, &tenant, quota, &own.unwrap_or_default(), client_id))?;
     let opening = Opening {
         version: connect.version,
         clean_start: connect.clean_start,
@@ -166,7 +169,7 @@ pub fn admit(
     // After the session can be found: a reload either is seen here, or finds the session.
     let mut metered = Metered::new(&tenant.quotas, permit, &metered_user);
     metered.expect_bytes(len + 2);
-    let is_paced = Client::set_pace(&session, epoch, &metered);
+    let is_paced = Client::set_pace(&context.worker, &session, epoch, &metered);
     let counters = tenant.counters(context.worker.id);
     counters.received.add(PacketType::Connect, 1, len as u64 + 2);
     counters.connects.add(1);
@@ -217,9 +220,15 @@ pub fn admit(
     Ok(client)
 }
 
-/// Counts that a quota refuses a client, and returns the refusal.
-fn refused(context: &Context, tenant: &Tenant, quota: Quota, client_id: &str) -> Refusal {
-    tenant.refused(&context.worker, quota, client_id);
+/// Counts that a quota refuses a client, whose user has limits of its `own`, and returns the refusal.
+fn refused(
+    context: &Context,
+    tenant: &Tenant,
+    quota: Quota,
+    own: &UserLimits,
+    client_id: &str,
+) -> Refusal {
+    tenant.refused_to(&context.worker, quota, own, client_id);
     let (reason, text) = match quota {
         Quota::ConnectRate => (
             ReasonCode::ConnectionRateExceeded,

@@ -11,8 +11,8 @@ use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashSet;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
-    Ack, Auth, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties, PropertiesBuf,
-    Property, ReasonCode, Version,
+    Ack, Auth, DecodeError, Disconnect, FixedHeader, Packet, PacketId, PacketType, Properties,
+    PropertiesBuf, Property, ReasonCode, Version,
 };
 use tracing::debug;
 
@@ -23,7 +23,7 @@ use crate::access::Permissions;
 use crate::durability::Durability;
 use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
-use crate::limits::Limits;
+use crate::limits::{Limits, Quota};
 use crate::owner::{Farewell, Owner, is_same};
 use crate::quotas::Metered;
 use crate::session::{Session, SessionRef, Stint};
@@ -191,7 +191,7 @@ impl Client {
 
     /// Sends what waits for the client. `writable`: the kernel has reported that the socket has room again.
     pub fn drain(&mut self, turn: &Turn<'_>, out: &mut dyn Write, writable: bool) {
-        self.check_quotas(turn.context.worker.now);
+        self.check_quotas(&turn.context.worker);
         let stint = Stint::of_one_among(turn.writers);
         let write = |bytes: &[u8]| out.write(bytes);
         self.session.drain(&turn.context.worker, self.epoch, writable, stint, write);
@@ -227,7 +227,7 @@ impl Client {
         bytes: &mut [u8],
     ) -> Result<usize, End> {
         self.check_owner()?;
-        self.check_quotas(turn.context.worker.now);
+        self.check_quotas(&turn.context.worker);
         self.interrupted = false;
         let mut handled = 0;
         let mut alone = true;
@@ -239,6 +239,11 @@ impl Client {
                 Ok(Some(header)) if header.packet_len() <= rest.len() => header,
                 Ok(_) => break,
                 Err(error) => {
+                    if error == DecodeError::TooLarge {
+                        let client_id = &self.session.client_id;
+                        let worker = &turn.context.worker;
+                        self.tenant.refused(worker, Quota::MaxPacketSize, client_id);
+                    }
                     result = Err(error.into());
                     break;
                 }

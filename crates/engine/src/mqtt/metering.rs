@@ -33,7 +33,7 @@ impl Client {
     /// Returns how many bytes may be read from the client now, at most `most`. 0: none, before a later
     /// [`Self::on_time`]. [`Self::has_read`] must be called next.
     pub fn may_read(&mut self, worker: &Worker, most: usize) -> usize {
-        self.check_quotas(worker.now);
+        self.check_quotas(worker);
         if self.metered.waits(worker.now) {
             return 0;
         }
@@ -89,10 +89,11 @@ impl Client {
 
     /// Applies the limits as they are now, if they have changed.
     #[inline]
-    pub(super) fn check_quotas(&mut self, now: MonoTime) {
+    pub(super) fn check_quotas(&mut self, worker: &Worker) {
         if self.metered.is_outdated(&self.tenant.quotas) {
-            self.metered.refresh(now, &self.tenant.quotas, || self.tenant.limits());
-            self.is_paced = Self::set_pace(&self.session, self.epoch, &self.metered);
+            self.metered.paces().for_each(|pace| self.tenant.cut_short(worker, pace));
+            self.metered.refresh(worker.now, &self.tenant.quotas, || self.tenant.limits());
+            self.is_paced = Self::set_pace(worker, &self.session, self.epoch, &self.metered);
             self.follow_limits();
         }
     }
@@ -108,10 +109,15 @@ impl Client {
     }
 
     /// Sets the pace at which the client is sent messages. Returns whether a quota limits it.
-    pub(super) fn set_pace(session: &SessionRef, epoch: u32, metered: &Metered) -> bool {
+    pub(super) fn set_pace(
+        worker: &Worker,
+        session: &SessionRef,
+        epoch: u32,
+        metered: &Metered,
+    ) -> bool {
         let pace = metered.outbound();
         let is_paced = pace.is_some();
-        session.set_pace(epoch, pace);
+        session.set_pace(worker, epoch, pace);
         is_paced
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn revoke(
 
 impl Client {
     /// Replaces the permissions of the client. Its subscriptions, messages that wait for it, its watches of keys and its
-    /// will end if they are not allowed any more.
+    /// will end if they are not allowed any more. The limits of its user apply from its next turn on.
     pub fn change_permissions(&mut self, turn: &mut Turn<'_>, permissions: Arc<Permissions>) {
         let revoked = revoke(&self.tenant, &self.session, &permissions);
         if !revoked.is_empty() {
@@ -48,6 +48,11 @@ impl Client {
         }
         self.revoke_watches(turn, &permissions);
         self.revoke_will(turn, &permissions);
+        // The owner ends waits, and reads again, in the turn for which it is woken.
+        let now = turn.context.worker.now;
+        if self.metered.set_own(now, &self.tenant.quotas, permissions.limits()) {
+            self.session.wake_owner();
+        }
         self.permissions = Some(permissions);
     }
 

@@ -8,6 +8,7 @@ use super::pace::Pace;
 use super::usage::{Flow, Place, Usage};
 use super::{DEBT_MAX, Permit, Quotas};
 use crate::limits::Limits;
+use crate::user_limits::UserLimits;
 
 /// The quotas that one connection is under: its permit, and the pace at which it is read from. Quotas may
 /// change while it is connected.
@@ -17,6 +18,8 @@ pub struct Metered {
     /// The name of the user.
     user: Box<str>,
     version: u32,
+    /// The version of the user's own limits.
+    user_version: u32,
     /// The pace of the client's messages; `None`: they are not limited.
     pub messages: Option<Box<Pace>>,
     /// The pace of the client's bytes; `None`: they are not limited.
@@ -35,6 +38,7 @@ impl Metered {
             permit,
             user: user.into(),
             version,
+            user_version: 0,
             messages: None,
             bytes: None,
             answers: None,
@@ -48,6 +52,24 @@ impl Metered {
     #[inline]
     pub fn is_outdated(&self, quotas: &Quotas) -> bool {
         self.version != quotas.version()
+            || self
+                .permit
+                .user
+                .as_ref()
+                .is_some_and(|place| self.user_version != place.usage().version())
+    }
+
+    /// Gives the user other limits of its own. Returns whether [`Self::refresh`] is due.
+    pub fn set_own(&mut self, now: MonoTime, quotas: &Quotas, own: &UserLimits) -> bool {
+        if own.are_none() && self.permit.user.is_none() {
+            return false;
+        }
+        let (usage, _) = quotas.users.of(now, &self.user, Some(own));
+        if self.permit.user.is_none() {
+            self.user_version = usage.version().wrapping_sub(1);
+            self.permit.user = Some(Place::take(&usage).0);
+        }
+        self.is_outdated(quotas)
     }
 
     /// Applies the quotas as they are now. `limits` returns the tenant's limits. Waits end, and begin again if
@@ -61,10 +83,16 @@ impl Metered {
         // Limits are replaced before the version changes, so they are read after it.
         self.version = quotas.version();
         if limits().are_of_users() && self.permit.user.is_none() {
-            let usage = quotas.users.of(now, &self.user);
+            let (usage, _) = quotas.users.of(now, &self.user, None);
             self.permit.user = Some(Place::take(&usage).0);
         }
         self.set_paces();
+    }
+
+    /// The paces at which the client is read from.
+    pub fn paces(&mut self) -> impl Iterator<Item = &mut Pace> {
+        let paces = [&mut self.messages, &mut self.bytes, &mut self.answers];
+        paces.into_iter().flatten().map(|pace| &mut **pace)
     }
 
     /// The pace of the bytes that are sent to the client; `None`: they are not limited.
@@ -140,6 +168,8 @@ impl Metered {
         // The old ones give back what they have not used, before the new ones ask.
         (self.messages, self.bytes, self.answers) = (None, None, None);
         self.answered = 0;
+        // Read before the rates, which change before it.
+        self.user_version = self.permit.user.as_ref().map_or(0, |place| place.usage().version());
         self.messages = self.pace(Flow::Publish);
         self.bytes = self.pace(Flow::Inbound);
         self.answers = self.pace(Flow::Outbound).map(|pace| pace.going_ahead(DEBT_MAX));

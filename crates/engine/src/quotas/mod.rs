@@ -1,7 +1,7 @@
 //! Quotas of connections and rates: for each tenant, and for each of its users.
 //!
 //! A connection is admitted with a [`Permit`], and keeps a [`Metered`] with the permit and its pace in each
-//! direction. Without a limit there is no pace, and nothing is counted.
+//! direction. Without a limit there is no pace, and nothing is counted. A user may have limits of its own.
 
 mod bucket;
 mod metered;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use barid_core::time::MonoTime;
 
 use crate::limits::{Limits, Quota};
+use crate::user_limits::UserLimits;
 use usage::{Place, quota};
 use users::Users;
 
@@ -128,7 +129,8 @@ impl Quotas {
     }
 
     /// Admits a connection of a user. A client that `comes_back` while its old connection still exists does
-    /// not need another place.
+    /// not need another place. `own`: the limits that the user has now, which replace those that it had; `None`: the
+    /// client has not proved to be a user.
     ///
     /// # Errors
     /// The quota that has no room.
@@ -136,19 +138,19 @@ impl Quotas {
         &self,
         now: MonoTime,
         limits: &Limits,
-        user: &str,
+        (user, own): (&str, Option<&UserLimits>),
         comes_back: bool,
     ) -> Result<Permit, Quota> {
         let no_room = |most: usize, before: usize| most > 0 && before >= most && !comes_back;
         // The quotas of the user come first: what they refuse must not use up those of the tenant.
         let mut place_of_user = None;
-        if limits.are_of_users() {
-            let usage = self.users.of(now, user);
+        if limits.are_of_users() || own.is_some_and(|own| !own.are_none()) {
+            let (usage, own) = self.users.of(now, user, own);
             if usage.bucket(Flow::Connect).take(now, 1, 1) == 0 {
                 return Err(Quota::UserConnectRate);
             }
             let (place, before) = Place::take(&usage);
-            if no_room(limits.max_user_connections, before) {
+            if no_room(own.max_connections.unwrap_or(limits.max_user_connections), before) {
                 return Err(Quota::MaxUserConnections);
             }
             place_of_user = Some(place);
@@ -202,7 +204,7 @@ mod tests {
     fn a_permit_is_given_back_when_it_is_dropped() {
         let (limits, now) = (limits(), at(0));
         let quotas = Quotas::new(&limits);
-        let admit = |user: &str, comes_back| quotas.admit(now, &limits, user, comes_back);
+        let admit = |user: &str, comes_back| quotas.admit(now, &limits, (user, None), comes_back);
         let first = admit("ada", false).unwrap();
         let second = admit("ada", false).unwrap();
         assert_eq!(admit("ada", false).unwrap_err(), Quota::MaxUserConnections);
@@ -220,7 +222,8 @@ mod tests {
     #[test]
     fn a_user_that_is_refused_uses_up_nothing_of_the_tenant() {
         let (limits, quotas) = (limits(), Quotas::new(&limits()));
-        let admit = |user: &str, millis| quotas.admit(at(millis), &limits, user, false).map(drop);
+        let admit =
+            |user: &str, millis| quotas.admit(at(millis), &limits, (user, None), false).map(drop);
         for _ in 0..5 {
             admit("ada", 0).unwrap();
         }
@@ -239,7 +242,7 @@ mod tests {
     fn without_limits_users_are_not_remembered() {
         let limits = Limits::default();
         let quotas = Quotas::new(&limits);
-        let permit = quotas.admit(at(0), &limits, "ada", false).unwrap();
+        let permit = quotas.admit(at(0), &limits, ("ada", None), false).unwrap();
         assert!(quotas.usage_of("ada").is_none());
         let mut metered = Metered::new(&quotas, permit, "ada");
         assert!(metered.messages.is_none() && metered.outbound().is_none());
@@ -251,18 +254,18 @@ mod tests {
         assert!(metered.messages.is_some() && metered.bytes.is_none());
         assert!(!metered.is_outdated(&quotas));
         assert_eq!(
-            quotas.admit(at(0), &later, "ada", false).unwrap_err(),
+            quotas.admit(at(0), &later, ("ada", None), false).unwrap_err(),
             Quota::MaxUserConnections
         );
         drop(metered);
-        quotas.admit(at(0), &later, "ada", false).unwrap();
+        quotas.admit(at(0), &later, ("ada", None), false).unwrap();
     }
 
     #[test]
     fn a_change_ends_waits_and_keeps_debts() {
         let before = Limits { publish_rate: 10, ..Limits::default() };
         let quotas = Quotas::new(&before);
-        let permit = quotas.admit(at(0), &before, "", false).unwrap();
+        let permit = quotas.admit(at(0), &before, ("", None), false).unwrap();
         let mut metered = Metered::new(&quotas, permit, "");
         let messages = metered.messages.as_mut().unwrap();
         messages.spend(at(0), 10 + 50);
@@ -300,6 +303,116 @@ mod tests {
         assert_eq!(quotas.version(), version, "nothing has changed");
     }
 
+    fn own_rate(publish_rate: u64) -> UserLimits {
+        UserLimits { publish_rate: Some(publish_rate), ..UserLimits::NONE }
+    }
+
+    #[test]
+    fn own_limits_of_a_user_replace_those_of_every_user() {
+        let limits = Limits {
+            max_user_connections: 3,
+            user_connect_rate: 2,
+            user_publish_rate: 7,
+            ..Limits::default()
+        };
+        let quotas = Quotas::new(&limits);
+        let own = UserLimits {
+            max_connections: Some(1),
+            connect_rate: Some(0),
+            publish_rate: Some(100),
+            ..UserLimits::NONE
+        };
+        let admit = |user, own| quotas.admit(at(0), &limits, (user, Some(own)), false);
+        let ada = admit("ada", &own).unwrap();
+        for _ in 0..9 {
+            assert_eq!(admit("ada", &own).unwrap_err(), Quota::MaxUserConnections, "no rate");
+        }
+        let bobs = [0; 2].map(|_| admit("bob", &UserLimits::NONE).unwrap());
+        assert_eq!(admit("bob", &UserLimits::NONE).unwrap_err(), Quota::UserConnectRate);
+        let rate = |user| quotas.usage_of(user).unwrap().bucket(Flow::Publish).rate();
+        assert_eq!((rate("ada"), rate("bob")), (100, 7));
+        // A change for every user leaves what is of one user.
+        let later = Limits { user_publish_rate: 9, ..limits.clone() };
+        quotas.set(at(0), &limits, &later);
+        assert_eq!((rate("ada"), rate("bob")), (100, 9));
+        // Another client of the same name, such as a key of AMQP, does not take the limits away.
+        quotas.admit(at(0), &limits, ("ada", None), true).unwrap();
+        assert_eq!(rate("ada"), 100);
+        admit("ada", &UserLimits::NONE).expect("the user has none of its own any more");
+        assert_eq!(rate("ada"), 9);
+        drop((ada, bobs));
+    }
+
+    #[test]
+    fn own_limits_are_applied_where_no_other_user_has_any() {
+        let limits = Limits::default();
+        let quotas = Quotas::new(&limits);
+        let connect = |user, own: UserLimits| {
+            let permit = quotas.admit(at(0), &limits, (user, Some(&own)), false).unwrap();
+            Metered::new(&quotas, permit, user)
+        };
+        let mut ada = connect("ada", own_rate(10));
+        let bob = connect("bob", UserLimits::NONE);
+        assert!(quotas.usage_of("bob").is_none() && bob.messages.is_none());
+        let messages = ada.messages.as_mut().unwrap();
+        assert_eq!(messages.limit(Quota::UserPublishRate), 10);
+        messages.spend(at(0), 20);
+        assert!(matches!(messages.ask(at(0), 1), Pass::Begins(Quota::UserPublishRate)));
+        assert!(ada.bytes.is_none() && ada.outbound().is_none());
+    }
+
+    #[test]
+    fn own_limits_change_for_all_connections_of_the_user() {
+        let limits = Limits::default();
+        let quotas = Quotas::new(&limits);
+        let connect = |own: &UserLimits| {
+            let permit = quotas.admit(at(0), &limits, ("ada", Some(own)), false).unwrap();
+            Metered::new(&quotas, permit, "ada")
+        };
+        let [mut first, mut second] = [connect(&own_rate(10)), connect(&own_rate(10))];
+        first.messages.as_mut().unwrap().spend(at(0), 10 + 50);
+        for metered in [&mut first, &mut second] {
+            assert!(matches!(metered.messages.as_mut().unwrap().ask(at(0), 1), Pass::Begins(_)));
+            assert!(!metered.set_own(at(0), &quotas, &own_rate(10)), "as they were");
+        }
+        assert!(second.waits_until().unwrap() >= at(5_000));
+        assert!(first.set_own(at(0), &quotas, &own_rate(1_000)));
+        assert!(second.is_outdated(&quotas), "it notices in its next turn");
+        assert!(second.set_own(at(0), &quotas, &own_rate(1_000)), "it is woken all the same");
+        for metered in [&mut first, &mut second] {
+            metered.refresh(at(0), &quotas, Arc::default);
+            assert!(!metered.is_outdated(&quotas) && metered.waits_until().is_none());
+        }
+        assert!(matches!(second.messages.as_mut().unwrap().ask(at(0), 1), Pass::Begins(_)));
+        assert!(second.waits_until().unwrap() < at(60), "the debt is the same number of messages");
+        assert!(first.set_own(at(0), &quotas, &UserLimits::NONE));
+        for metered in [&mut first, &mut second] {
+            metered.refresh(at(0), &quotas, Arc::default);
+            assert!(metered.messages.is_none() && !metered.waits(at(0)));
+        }
+    }
+
+    #[test]
+    fn connections_count_that_were_there_before_the_own_limits() {
+        let limits = Limits::default();
+        let quotas = Quotas::new(&limits);
+        let admit = |own: &UserLimits| quotas.admit(at(0), &limits, ("ada", Some(own)), false);
+        let mut there = Metered::new(&quotas, admit(&UserLimits::NONE).unwrap(), "ada");
+        assert!(!there.set_own(at(0), &quotas, &UserLimits::NONE));
+        assert!(quotas.usage_of("ada").is_none(), "who has no limits is not remembered");
+        let own =
+            UserLimits { max_connections: Some(1), outbound_bytes_rate: Some(5), ..own_rate(7) };
+        assert!(there.set_own(at(0), &quotas, &own));
+        there.refresh(at(0), &quotas, Arc::default);
+        assert!(there.messages.is_some() && there.outbound().is_some() && there.bytes.is_none());
+        assert_eq!(admit(&own).unwrap_err(), Quota::MaxUserConnections);
+        drop(there);
+        let permit = admit(&own).unwrap();
+        drop(permit);
+        quotas.sweep(at(200));
+        assert!(quotas.usage_of("ada").is_none(), "its limits come with its next login");
+    }
+
     fn rates_of_bytes() -> Limits {
         Limits {
             inbound_bytes_rate: 100_000,
@@ -320,7 +433,7 @@ mod tests {
     fn large_connects_of_a_user_leave_the_tenant_to_others() {
         let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
         let pay = |user: &str, millis, bytes| {
-            let permit = quotas.admit(at(millis), &limits, user, false).unwrap();
+            let permit = quotas.admit(at(millis), &limits, (user, None), false).unwrap();
             permit.pay(at(millis), bytes, 0)
         };
         pay("eve", 0, 60_000).unwrap();
@@ -343,7 +456,7 @@ mod tests {
     #[test]
     fn a_will_is_a_message() {
         let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
-        let admit = |millis| quotas.admit(at(millis), &limits, "eve", false).unwrap();
+        let admit = |millis| quotas.admit(at(millis), &limits, ("eve", None), false).unwrap();
         let accepted = (0..3_000).filter(|millis| admit(*millis).pay(at(*millis), 9, 1).is_ok());
         let accepted = accepted.count();
         assert!((20..=26).contains(&accepted), "{accepted} for a burst, a debt, and three seconds");
@@ -355,7 +468,7 @@ mod tests {
     fn answers_are_counted_and_come_at_the_rate() {
         let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
         let connect = |user| {
-            let permit = quotas.admit(at(0), &limits, user, false).unwrap();
+            let permit = quotas.admit(at(0), &limits, (user, None), false).unwrap();
             Metered::new(&quotas, permit, user)
         };
         let mut eves: Vec<_> = (0..50).map(|_| connect("eve")).collect();
@@ -380,7 +493,7 @@ mod tests {
     #[test]
     fn answers_do_not_wait_for_the_places_of_messages() {
         let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
-        let permit = quotas.admit(at(0), &limits, "ada", false).unwrap();
+        let permit = quotas.admit(at(0), &limits, ("ada", None), false).unwrap();
         let mut ada = Metered::new(&quotas, permit, "ada");
         let mut messages = ada.outbound().unwrap();
         messages.spend(at(0), 10_000 + 9_000);
@@ -412,7 +525,7 @@ mod tests {
             for (user, pause, bytes) in &connects {
                 now += pause;
                 let user = user.to_string();
-                let permit = quotas.admit(at(now), &limits, &user, false).unwrap();
+                let permit = quotas.admit(at(now), &limits, (&user, None), false).unwrap();
                 let of_user = quotas.usage_of(&user).unwrap();
                 let debts = || {
                     [(quotas.usage(), rates.0), (&of_user, rates.1)]
@@ -443,8 +556,8 @@ mod tests {
     fn users_are_forgotten_when_they_use_nothing() {
         let limits = limits();
         let quotas = Quotas::new(&limits);
-        let permit = quotas.admit(at(0), &limits, "ada", false).unwrap();
-        drop(quotas.admit(at(0), &limits, "bob", false).unwrap());
+        let permit = quotas.admit(at(0), &limits, ("ada", None), false).unwrap();
+        drop(quotas.admit(at(0), &limits, ("bob", None), false).unwrap());
         quotas.sweep(at(0));
         assert_eq!(quotas.users.len(), 2, "the connection of bob is not paid for");
         quotas.sweep(at(201));
@@ -453,7 +566,7 @@ mod tests {
         quotas.sweep(at(201));
         assert_eq!(quotas.users.len(), 0);
         for user in 0..100_000_u64 {
-            let _ = quotas.admit(at(user), &limits, &user.to_string(), false);
+            let _ = quotas.admit(at(user), &limits, (&user.to_string(), None), false);
         }
         assert!(quotas.users.len() < 10_000, "{} users", quotas.users.len());
     }

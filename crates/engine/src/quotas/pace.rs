@@ -186,6 +186,13 @@ impl Pace {
         }
     }
 
+    /// The rate that a quota of the flow allows, in tokens a second.
+    pub(crate) fn limit(&self, quota: Quota) -> u64 {
+        let is_of_user = quota == usage::quota(self.flow, true);
+        let usage = if is_of_user { &self.user } else { &self.tenant };
+        usage.as_ref().map_or(0, |usage| usage.bucket(self.flow).rate())
+    }
+
     /// The time until which the connection has to wait.
     pub fn until(&self) -> Option<MonoTime> {
         self.waits.map(|wait| wait.until)
@@ -194,6 +201,14 @@ impl Pace {
     /// Returns the wait that has ended, once.
     pub fn take_ended(&mut self) -> Option<(Quota, Duration)> {
         self.ended.take()
+    }
+
+    /// Ends the wait before its tokens are there, because the quotas have changed. Returns a wait that was not reported.
+    pub(crate) fn cut_short(&mut self, now: MonoTime) -> Option<(Quota, Duration)> {
+        if let Some(wait) = self.waits.take() {
+            self.ended = Some((wait.quota, now.since(wait.since)));
+        }
+        self.take_ended()
     }
 
     /// Takes tokens from all buckets, or from none.

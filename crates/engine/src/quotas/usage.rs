@@ -1,12 +1,13 @@
 //! What a tenant, or one of its users, uses of the quotas that limit connections and rates.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use barid_core::time::MonoTime;
 
 use super::bucket::Bucket;
 use crate::limits::{Limits, Quota};
+use crate::user_limits::UserLimits;
 
 /// What a rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +32,17 @@ pub(super) type Rates = [u64; FLOWS];
 pub struct Usage {
     connections: AtomicUsize,
     buckets: [Bucket; FLOWS],
+    /// Incremented when the own limits of a user change, so that its connected clients get the new ones.
+    version: AtomicU32,
 }
 
 impl Usage {
     pub(super) fn new(rates: Rates) -> Self {
-        Self { connections: AtomicUsize::new(0), buckets: rates.map(Bucket::new) }
+        Self {
+            connections: AtomicUsize::new(0),
+            buckets: rates.map(Bucket::new),
+            version: AtomicU32::new(0),
+        }
     }
 
     /// Number of connections.
@@ -52,6 +59,16 @@ impl Usage {
         for (bucket, rate) in self.buckets.iter().zip(rates) {
             bucket.set_rate(now, rate);
         }
+    }
+
+    /// A number that changes when the own limits of the user change.
+    pub(super) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Notes that the own limits of the user have changed.
+    pub(super) fn has_other_limits(&self) {
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Whether all buckets are full, so that nothing would change if new ones replaced them.
@@ -77,6 +94,17 @@ pub(super) fn of_user(limits: &Limits) -> Rates {
         limits.user_inbound_bytes_rate,
         limits.user_outbound_bytes_rate,
         limits.user_connect_rate,
+    ]
+}
+
+/// Returns the rates that limit a user with these limits of its own. `rates`: those of a user without.
+pub(super) fn with_own(rates: Rates, own: &UserLimits) -> Rates {
+    let [publish, inbound, outbound, connect] = rates;
+    [
+        own.publish_rate.unwrap_or(publish),
+        own.inbound_bytes_rate.unwrap_or(inbound),
+        own.outbound_bytes_rate.unwrap_or(outbound),
+        own.connect_rate.unwrap_or(connect),
     ]
 }
 

@@ -19,11 +19,13 @@ const GRANT_MAX: u64 = 64 * 1024;
 impl Session {
     /// Sets the pace at which the client of the connection of `epoch` is sent messages; `None`: no quota limits
     /// it.
-    pub fn set_pace(&self, epoch: u32, pace: Option<Box<Pace>>) {
+    pub fn set_pace(&self, worker: &Worker, epoch: u32, pace: Option<Box<Pace>>) {
         let mut outlet = self.outlet.lock();
         if outlet.epoch == epoch {
             // The old one gives back what it has not used, before the new one asks.
-            outlet.pace = None;
+            if let Some(mut before) = outlet.pace.take() {
+                self.account.cut_short(worker, &mut before);
+            }
             outlet.pace = pace;
         }
     }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use barid_core::state_store::Usage;
 use barid_engine::limits::Quota;
-use barid_engine::tenant::Tenant;
+use barid_engine::names::DEFAULT_TENANT;
+use barid_engine::tenant::{Tenant, Tenants};
 use serde::Serialize;
 
 /// A quota: its limit, and what has come of it since the start of the broker.
 #[derive(Debug, Serialize)]
 pub struct State {
+    /// 0: only users with limits of their own have one.
     limit: u64,
     /// How much of it is used; `None` for rates and for limits of each user or client.
     used: Option<u64>,
@@ -19,18 +21,34 @@ pub struct State {
     throttled_seconds: Option<f64>,
 }
 
-/// Returns the quotas of a tenant that are optional and set, and all others that have refused or delayed
-/// something, by name.
-pub fn of(tenant: &Tenant) -> BTreeMap<&'static str, State> {
+/// Which quotas of a tenant are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those that are optional and set, and all others that have refused or delayed something.
+    Notable,
+    /// All that are in force, and those that have refused or delayed something.
+    All,
+}
+
+/// Returns quotas of a tenant, by name.
+pub fn of(tenant: &Tenant, tenants: &Tenants, which: Which) -> BTreeMap<&'static str, State> {
     let (limits, totals) = (tenant.limits(), tenant.totals());
     let state = |quota: Quota| {
         let (limit, refused) = (quota.limit(&limits), totals.refused[quota as usize]);
         let throttled = totals.throttled_ms.get(quota as usize).copied();
-        let is_set = quota.is_optional() && limit > 0;
+        let is_told = match limit {
+            // Of the broker: what it refuses is counted for the default tenant.
+            None => which == Which::All && *tenant.name == *DEFAULT_TENANT,
+            Some(limit) if quota.is_optional() => limit > 0,
+            Some(_) => which == Which::All,
+        };
         let has_counted = refused > 0 || throttled.is_some_and(|millis| millis > 0);
-        (is_set || has_counted).then(|| State {
-            limit,
-            used: used(tenant, quota),
+        (is_told || has_counted).then(|| State {
+            limit: limit.unwrap_or(tenants.most() as u64),
+            used: match quota {
+                Quota::MaxTenants => Some(tenants.count() as u64),
+                _ => used(tenant, quota),
+            },
             refused,
             throttled_seconds: throttled.map(|ms| Duration::from_millis(ms).as_secs_f64()),
         })

@@ -7,14 +7,14 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use barid_engine::managed::ManagedKind;
-use barid_engine::tenant::Tenant;
+use barid_engine::tenant::{Tenant, Tenants};
 use serde::{Deserialize, Serialize};
 
 use super::Served;
 use super::access::Requester;
 use super::answer::{Answer, Refusal};
 use super::page::cut;
-use super::quotas;
+use super::quotas::{self, Which};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -67,7 +67,7 @@ pub async fn list(
     let summary = |(name, tenant): (Box<str>, Option<Arc<Tenant>>)| match tenant {
         Some(tenant) => {
             let has_settings = engine.managed.get(ManagedKind::Tenant, &name).is_some();
-            Summary::of(&tenant, has_settings)
+            Summary::of((&tenant, &engine.tenants), has_settings, Which::Notable)
         }
         None => Summary::without_state(&name, true),
     };
@@ -75,14 +75,14 @@ pub async fn list(
 }
 
 impl Summary {
-    pub fn of(tenant: &Tenant, has_settings: bool) -> Self {
+    pub fn of((tenant, all): (&Tenant, &Tenants), has_settings: bool, which: Which) -> Self {
         Self {
             name: tenant.name.clone(),
             sessions: tenant.sessions.len(),
             connections: tenant.connections(),
             retained_messages: tenant.retained_by_clients(),
             has_settings,
-            quotas: quotas::of(tenant),
+            quotas: quotas::of(tenant, all, which),
         }
     }
 

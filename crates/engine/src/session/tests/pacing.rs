@@ -46,8 +46,12 @@ impl Paced {
             TenantSettings { limits: Arc::new(limits.clone()), ..TenantSettings::default() };
         let world = World::with(settings);
         let quotas = &world.session.account.quotas;
-        let permit = quotas.admit(at(0), &limits, "", false).unwrap();
-        world.session.set_pace(world.epoch, Metered::new(quotas, permit, "").outbound());
+        let permit = quotas.admit(at(0), &limits, ("", None), false).unwrap();
+        world.session.set_pace(
+            &worker(0),
+            world.epoch,
+            Metered::new(quotas, permit, "").outbound(),
+        );
         world.room(usize::MAX);
         Self { world, unread: Vec::new(), received: Vec::new(), bytes: Vec::new(), noted: 0 }
     }

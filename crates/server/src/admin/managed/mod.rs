@@ -56,6 +56,19 @@ fn forget(members: &mut Map<String, Value>, told: &[&str]) {
     members.retain(|member, _| !told.contains(&member.as_str()));
 }
 
+/// Changes some members, and of `limits` only those that are named. A member that is null is removed.
+fn merge_with_limits(before: &mut Map<String, Value>, mut changes: Map<String, Value>) {
+    if let Some(Value::Object(limits)) = changes.get_mut("limits") {
+        let mut merged = match before.remove("limits") {
+            Some(Value::Object(before)) => before,
+            _ => Map::new(),
+        };
+        merge(&mut merged, std::mem::take(limits));
+        *limits = merged;
+    }
+    merge(before, changes);
+}
+
 /// Changes some members. A member that is null is removed.
 fn merge(before: &mut Map<String, Value>, changes: Map<String, Value>) {
     for (member, value) in changes {

@@ -1,23 +1,23 @@
 //! `/v1/tenants/{tenant}`: one tenant, and the settings that operators have given it.
 
-use std::sync::Arc;
-
 use axum::body::Bytes;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use barid_auth::stored::StoredTenant;
+use barid_engine::limits::Limits;
 use barid_engine::managed::{Done, ManagedKind};
 use barid_engine::names::check_tenant_name;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::info;
 
-use super::{forget, merge};
+use super::{forget, merge_with_limits};
 use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::changing::{change, made, only_new};
+use crate::admin::quotas::Which;
 use crate::admin::tenants::{Summary, named};
 use crate::admin::{Served, body};
 
@@ -25,12 +25,26 @@ use crate::admin::{Served, body};
 pub struct Described {
     #[serde(flatten)]
     summary: Summary,
+    /// All limits of the tenant: its settings in the store, those of the configuration, and the defaults.
+    limits_in_force: Limits,
     /// `None`: the tenant has no settings in the store.
     settings: Option<StoredTenant>,
     /// The reason why the settings cannot be read, or why nobody can log in.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
+
+/// The members of an answer that are no settings.
+const TOLD: [&str; 8] = [
+    "name",
+    "sessions",
+    "connections",
+    "retained_messages",
+    "has_settings",
+    "quotas",
+    "limits_in_force",
+    "problem",
+];
 
 type TenantPath = Result<Path<String>, PathRejection>;
 
@@ -134,9 +148,7 @@ fn name(path: TenantPath) -> Result<String, Refusal> {
 fn members(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
     let mut members: Map<String, Value> = body::properties(body)?;
     if let Some(settings) = members.remove("settings") {
-        let told =
-            ["name", "sessions", "connections", "retained_messages", "has_settings", "problem"];
-        forget(&mut members, &told);
+        forget(&mut members, &TOLD);
         return match settings {
             Value::Object(settings) if members.is_empty() => Ok(settings),
             Value::Null if members.is_empty() => Ok(Map::new()),
@@ -169,21 +181,10 @@ fn check_back_ends(served: &Served, tenant: &StoredTenant) -> Result<(), Refusal
     }
 }
 
-fn changed(
-    before: &StoredTenant,
-    mut changes: Map<String, Value>,
-) -> Result<StoredTenant, Refusal> {
+fn changed(before: &StoredTenant, changes: Map<String, Value>) -> Result<StoredTenant, Refusal> {
     let before = serde_json::to_value(before).expect("settings have text for keys");
     let Value::Object(mut members) = before else { unreachable!("settings are an object") };
-    if let Some(Value::Object(limits)) = changes.get_mut("limits") {
-        let mut merged = match members.remove("limits") {
-            Some(Value::Object(before)) => before,
-            _ => Map::new(),
-        };
-        merge(&mut merged, std::mem::take(limits));
-        *limits = merged;
-    }
-    merge(&mut members, changes);
+    merge_with_limits(&mut members, changes);
     parse(members)
 }
 
@@ -193,18 +194,28 @@ impl Described {
         let stored = StoredTenant::of(&engine.managed, name);
         let has_settings = !matches!(stored, Ok(None));
         let live = engine.tenants.get(name);
-        let summary = match &live {
-            Some(tenant) => Summary::of(&Arc::clone(tenant), has_settings),
-            None => Summary::without_state(name, has_settings),
+        let (summary, limits) = match &live {
+            Some(tenant) => {
+                let summary = Summary::of((tenant, &engine.tenants), has_settings, Which::All);
+                (summary, tenant.limits())
+            }
+            None => {
+                let summary = Summary::without_state(name, has_settings);
+                (summary, engine.tenants.settings_of(name).limits)
+            }
         };
+        let limits_in_force = Limits::clone(&limits);
         match stored {
             Ok(settings) => {
                 let checked = settings.as_ref().map(|tenant| check_back_ends(served, tenant));
                 let problem =
                     checked.and_then(Result::err).map(|refusal| refusal.sentence().into());
-                Self { summary, settings, problem }
+                Self { summary, limits_in_force, settings, problem }
             }
-            Err(error) => Self { summary, settings: None, problem: Some(error.to_string()) },
+            Err(error) => {
+                let problem = Some(error.to_string());
+                Self { summary, limits_in_force, settings: None, problem }
+            }
         }
     }
 }
@@ -251,6 +262,7 @@ mod tests {
     #[test]
     fn an_answer_can_be_sent_back() {
         let answer = r#"{"name":"acme","sessions":1,"connections":0,"retained_messages":0,"has_settings":true,
+            "quotas":{"max_sessions":{"limit":5,"used":1}},"limits_in_force":{"max_sessions":5},
             "settings":{"auth":["a"]}}"#;
         assert_eq!(parse(members_of(answer)).unwrap().auth, Some(vec!["a".into()]));
         let error = members(br#"{"settings":{},"auth":["b"]}"#).unwrap_err();

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
 
-use super::{forget, merge, prefix_of};
+use super::{forget, merge_with_limits, prefix_of};
 use crate::admin::Served;
 use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
@@ -122,6 +122,7 @@ pub async fn put(
     Ok((made(done == Done::Created), Json(Described::of(&name, user))))
 }
 
+/// Changes some members, and of the limits only those that the body has. Null removes a member or a limit.
 pub async fn patch(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -138,7 +139,7 @@ pub async fn patch(
             let (password, created_at) = (before.password.clone(), before.created_at);
             let before = serde_json::to_value(before).expect("a user has text for keys");
             let Value::Object(mut members) = before else { unreachable!("a user is an object") };
-            merge(&mut members, changes);
+            merge_with_limits(&mut members, changes);
             members.insert("password".into(), hash.unwrap_or(password).into());
             members.insert("created_at".into(), created_at.into());
             let user = parse(members, &name)?;
@@ -308,11 +309,11 @@ mod tests {
 
     #[test]
     fn a_user_is_told_without_its_hash() {
-        let text = r#"{"password":"$argon2id$x","publish":["a"],"created_at":951782400000}"#;
+        let text = r#"{"password":"$argon2id$x","publish":["a"],"limits":{"publish_rate":5},"created_at":951782400000}"#;
         let user = StoredUser::from_text(text).unwrap();
         let told = serde_json::to_value(Described::of("acme/a", user)).unwrap();
         let expected = json!({
-            "user": "acme/a", "disabled": false, "publish": ["a"],
+            "user": "acme/a", "disabled": false, "publish": ["a"], "limits": {"publish_rate": 5},
             "created_at": "2000-02-29T00:00:00.000Z",
         });
         assert_eq!(told, expected);
