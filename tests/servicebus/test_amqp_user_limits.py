@@ -13,6 +13,8 @@ from broker import BINARY
 # How long a change may take until it applies to a connected client, with the time of the command and of a slow machine.
 SOON = 1.5
 
+WAITED = r'^barid_quota_throttled_seconds_total\{tenant="acme",quota="user_outbound_bytes_rate"\}'
+
 
 class Users:
     """A broker with the queues `ada` and `bob`, and the users of these names in the tenant `acme`."""
@@ -96,8 +98,7 @@ def test_messages_to_a_user(users, log_in):
     for _ in range(6):
         receiver.delivery()
     assert time.monotonic() - started > 1.3
-    metric = users.broker.metric(r'^barid_quota_throttled_seconds_total\{tenant="acme",quota="user_outbound_bytes_rate"\}')
-    assert metric > 1
+    assert (waited := users.broker.metric(WAITED)) > 1
     receiver.delivery()
     assert connection.silent(1.0, "transfer")
     started = time.monotonic()
@@ -105,6 +106,7 @@ def test_messages_to_a_user(users, log_in):
     for _ in range(20):
         receiver.delivery()
     assert time.monotonic() - started < SOON, "not half a minute, in which the large message would be paid"
+    assert users.broker.metric(WAITED) > waited + 1, "the wait counts that the change has ended"
 
 
 def test_connections_of_a_user(users, log_in):
