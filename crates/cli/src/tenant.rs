@@ -146,6 +146,12 @@ struct Tenant {
     problem: Option<String>,
 }
 
+/// Who decides on the logins of the tenant.
+#[derive(Deserialize)]
+struct Deciding {
+    back_ends: Vec<String>,
+}
+
 /// What has come of a limit.
 #[derive(Deserialize)]
 struct Quota {
@@ -190,7 +196,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::List(args) => list(args),
         Command::Show(Show { one }) => {
             let (admin, path) = one.connect();
-            one.told(&admin, admin.get(&path)?, described)
+            let answer = admin.get(&path)?;
+            // The answer has the problem if nobody can log in.
+            let logins = admin.get(&format!("{path}/logins")).ok();
+            let logins = logins.and_then(|logins| admin.read::<Deciding>(logins).ok());
+            one.told(&admin, answer, |tenant| described(tenant, logins.as_ref()))
         }
         Command::Set(args) => set(args),
         Command::Remove(Remove { one, confirmation }) => {
@@ -297,7 +307,7 @@ fn changed(body: &Map<String, Value>) -> String {
     parts.join(", ")
 }
 
-fn described(tenant: &Tenant) -> String {
+fn described(tenant: &Tenant, logins: Option<&Deciding>) -> String {
     let mut text = String::new();
     for (name, value) in [
         ("tenant", printable(&tenant.name).into_owned()),
@@ -306,6 +316,13 @@ fn described(tenant: &Tenant) -> String {
         ("retained", tenant.retained_messages.to_string()),
     ] {
         text += &format!("{name:<11} {value}\n");
+    }
+    if let Some(Deciding { back_ends }) = logins {
+        let shown = match &back_ends[..] {
+            [] => "any client may connect".into(),
+            _ => printable(&back_ends.join(", ")).into_owned(),
+        };
+        text += &format!("{:<11} {shown}\n", "logins");
     }
     text += &settings(tenant);
     let limits = limits(tenant);
@@ -410,7 +427,8 @@ mod tests {
                           "user_publish_rate":{"limit":0,"used":null,"refused":7,"throttled_seconds":90.0}}}"#,
         )
         .unwrap();
-        let text = described(&tenant);
+        let logins = Deciding { back_ends: vec!["file".into(), "store".into()] };
+        let text = described(&tenant, Some(&logins));
         for line in ["connections 2\n", "auth        store, file\n", "deny  all      everything\n"]
         {
             assert!(text.contains(line), "{text}");

@@ -186,6 +186,16 @@ impl Authenticator {
         self.shared.chains.invalidate_all();
     }
 
+    /// Returns the names of the back ends that decide on the users of a tenant, in the order in which they are asked.
+    /// Empty: any client may connect.
+    ///
+    /// # Errors
+    /// The settings of the tenant cannot be read, or name a back end that does not exist: nobody can log in.
+    pub fn back_ends(&self, tenant: &str) -> Result<Vec<String>, Unavailable> {
+        let chain = self.shared.chain_of(tenant)?;
+        Ok(chain.backends.iter().map(|backend| backend.name().to_owned()).collect())
+    }
+
     /// Whether any client may connect to a tenant.
     pub fn allows_anybody(&self, tenant: &str) -> bool {
         self.shared.chain_of(tenant).is_ok_and(|chain| chain.backends.is_empty())

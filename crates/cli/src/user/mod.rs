@@ -181,6 +181,15 @@ struct User {
     problem: Option<String>,
 }
 
+/// Who decides on the logins of a tenant.
+#[derive(Deserialize)]
+struct Deciding {
+    back_ends: Vec<String>,
+}
+
+/// The back end of the users that this command adds.
+const STORE: &str = "store";
+
 /// Reads a user name in its full form.
 fn user_name(text: &str) -> Result<String, String> {
     check_user_name(text)?;
@@ -195,6 +204,13 @@ impl One {
 
     fn name(&self) -> String {
         printable(&self.user).into_owned()
+    }
+
+    /// Returns the back ends that decide on the logins of the tenant; `None`: the broker does not say.
+    fn back_ends(&self, admin: &Admin) -> Option<Vec<String>> {
+        let (tenant, _) = self.user.split_once('/').unwrap_or_default();
+        let answer = admin.get(&format!("/v1/tenants/{}/logins", encode(tenant))).ok()?;
+        admin.read(answer).ok().map(|Deciding { back_ends }| back_ends)
     }
 
     /// Prints the broker's answer: as JSON, or as `text` of the user. A secret that was made here follows.
@@ -250,6 +266,7 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
     }
     body.insert("disabled".into(), (*disabled).into());
     let (admin, path) = one.connect();
+    let before = one.back_ends(&admin);
     let answer = match admin.create(&path, &body.into()) {
         Err(error) if error.is::<Present>() => {
             let name = one.name();
@@ -267,7 +284,35 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
             said
         }
     };
-    one.told(&admin, answer, secret.clone(), to_standard_error)
+    let status = one.told(&admin, answer, secret.clone(), to_standard_error)?;
+    if let Some(warning) = warning(before.as_deref(), one.back_ends(&admin).as_deref()) {
+        eprintln!("warning: {warning}");
+    }
+    Ok(status)
+}
+
+/// Returns what an operator may not expect of a new user. `before`, `now`: the back ends that decide on the logins of its
+/// tenant; `None`: the broker does not say.
+fn warning(before: Option<&[String]>, now: Option<&[String]>) -> Option<String> {
+    let now = now?;
+    if now.is_empty() {
+        let advice = "any client may connect to the tenant, so nobody asks for this user\n  hint: name `store` \
+                      in `chain` of [auth], or in --auth of `barid tenant set`";
+        return Some(advice.into());
+    }
+    if !now.iter().any(|name| name == STORE) {
+        let names = printable(&now.join(", ")).into_owned();
+        return Some(format!(
+            "the logins of the tenant are decided by {names}, so nobody asks for this user\n  hint: add `{STORE}` \
+             to `chain` of [auth], or to --auth of `barid tenant set`"
+        ));
+    }
+    let was_open = before.is_some_and(<[String]>::is_empty);
+    was_open.then(|| {
+        "until now any client could connect. From now on a client needs a user; those that are connected without one \
+         have been disconnected"
+            .into()
+    })
 }
 
 fn set(args: &Set) -> anyhow::Result<ExitCode> {
@@ -281,7 +326,7 @@ fn set(args: &Set) -> anyhow::Result<ExitCode> {
     let mut made = None;
     if password.have_only_cost() && !new_password {
         bail!(
-            "--cost is for a new password\n  hint: add --new-password, --password-file or --random"
+            "--cost and --scram are for a new password\n  hint: add --new-password, --password-file or --random"
         );
     }
     if *new_password || password.are_given() {
@@ -431,6 +476,22 @@ mod tests {
         assert_eq!(what_it_may(&user), may);
         let problem = r#"{"user":"acme/a","problem":"later"}"#;
         assert!(serde_json::from_str::<User>(problem).unwrap().problem.is_some());
+    }
+
+    #[test]
+    fn an_operator_is_warned_of_what_a_new_user_brings() {
+        let chain =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let warned = |before: &[&str], now: &[&str]| {
+            warning(Some(&chain(before)), Some(&chain(now))).unwrap_or_default()
+        };
+        assert!(warned(&[], &["store"]).starts_with("until now any client could connect"));
+        assert!(
+            warned(&["db"], &["db"]).starts_with("the logins of the tenant are decided by db,")
+        );
+        assert!(warned(&[], &[]).contains("nobody asks for this user"));
+        assert_eq!(warned(&["file", "store"], &["file", "store"]), "");
+        assert_eq!(warning(None, None), None);
     }
 
     #[test]

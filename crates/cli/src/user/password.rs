@@ -20,11 +20,14 @@ pub struct PasswordArgs {
     #[arg(long, conflicts_with = "password_file")]
     random: bool,
     /// Take a hash, as `barid passwd` prints it, instead of a password
-    #[arg(long, value_name = "HASH", conflicts_with_all = ["password_file", "random", "cost"])]
+    #[arg(long, value_name = "HASH", conflicts_with_all = ["password_file", "random", "cost", "scram"])]
     password_hash: Option<String>,
     /// Kind of password: chosen by a person, or the random secret of a device [default: person]
     #[arg(long, value_name = "KIND")]
     cost: Option<Kind>,
+    /// Store a verifier for SCRAM-SHA-256 instead of an argon2id hash: clients may log in with SCRAM or a password
+    #[arg(long)]
+    scram: bool,
 }
 
 /// Kind of password, which determines the cost of verifying a login.
@@ -48,9 +51,9 @@ impl PasswordArgs {
         self.password_file.is_some() || self.random || self.password_hash.is_some()
     }
 
-    /// Whether only the cost of a password is given, and no password.
+    /// Whether only the cost or the kind of the hash is given, and no password.
     pub fn have_only_cost(&self) -> bool {
-        self.cost.is_some() && !self.are_given()
+        (self.cost.is_some() || self.scram) && !self.are_given()
     }
 
     /// Gets the password from where the options say, and asks for it if they do not. The password is hashed here, so
@@ -87,7 +90,8 @@ impl PasswordArgs {
                  use --random"
             );
         }
-        Ok(Made { hash: password::hash(&password, cost), secret })
+        let hash = if self.scram { password::scram } else { password::hash };
+        Ok(Made { hash: hash(&password, cost), secret })
     }
 }
 

@@ -1,7 +1,9 @@
-//! `/v1/logins/changed`: users that have changed where the broker does not see it.
+//! `/v1/tenants/{tenant}/logins`: who decides on the logins of a tenant. `/v1/logins/changed`: users that have changed
+//! where the broker does not see it.
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use barid_auth::Scope;
 use barid_engine::names::{check_tenant_name, check_user_name, full_name, tenant_of};
@@ -12,6 +14,26 @@ use tracing::info;
 use super::access::Requester;
 use super::answer::{Answer, Refusal};
 use super::{Served, body};
+
+/// Who decides on the logins of a tenant.
+#[derive(Debug, Serialize)]
+pub struct Deciding {
+    /// The back ends, in the order in which they are asked. Empty: any client may connect.
+    back_ends: Vec<String>,
+}
+
+pub async fn show(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer<Deciding> {
+    let Path(tenant) = path?;
+    check_tenant_name(&tenant).map_err(|error| {
+        Refusal::bad_request(format!("{tenant:?} is not a valid tenant name: {error}"))
+    })?;
+    let back_ends = served.shared.logins.authenticator.back_ends(&tenant);
+    let back_ends = back_ends.map_err(|error| Refusal::conflict(error.0))?;
+    Ok(Json(Deciding { back_ends }))
+}
 
 /// The users that have changed: exactly one member.
 #[derive(Debug, Deserialize, Serialize)]

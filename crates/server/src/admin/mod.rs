@@ -201,6 +201,7 @@ impl Service {
                 "/v1/tenants/{tenant}/sessions/{client}",
                 get(sessions::show).delete(sessions::end),
             )
+            .route("/v1/tenants/{tenant}/logins", get(logins::show))
             .route("/v1/tenants/{tenant}/drops", get(drops::list))
             .route("/v1/tenants/{tenant}/denials", get(denials::list))
             .route("/v1/tenants/{tenant}/amqp-connections", get(amqp_connections::list))
@@ -315,6 +316,7 @@ async fn index() -> String {
         ("/v1/tokens/{token}", "DELETE revokes one"),
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
+        ("/v1/tenants/{tenant}/logins", "which back ends decide on its logins"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
         ("/v1/tenants/{tenant}/denials", "what clients were not allowed to do, and why"),
         (
