@@ -1,4 +1,4 @@
-"""Back ends of every kind, each with the user acme/ada who may publish to up/# and not to down/#."""
+"""Back ends of every kind, each with the user acme/ada who may publish to up/# and not to down/#, ten messages a second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker import BINARY, Broker
 from tokens import KEY, encoded, token
 
 ADA = "acme/ada"
-RIGHTS = {"publish": ["up/#"]}
+RIGHTS = {"publish": ["up/#"], "limits": {"publish_rate": 10}}
 
 
 class Source:
@@ -27,6 +27,8 @@ class Source:
     name, right, wrong = "main", "secret", "wrong"
     can_tell_unknown = True
     """Whether a user whom the back end does not know differs from one with a wrong password."""
+    has_limits = True
+    """Whether it can tell limits of a user."""
     asks_a_server, asks_about_everybody = False, True
     """Whether it may be unable to tell; and whether it is then about all names."""
 
@@ -56,7 +58,7 @@ class File(Source):
     name = "file"
 
     def toml(self) -> str:
-        return f'[[users]]\nname = "{ADA}"\npassword = "{hashed(self.right)}"\npublish = ["up/#"]\n'
+        return f'[[users]]\nname = "{ADA}"\npassword = "{hashed(self.right)}"\npublish = ["up/#"]\nlimits = {{ publish_rate = 10 }}\n'
 
 
 def add_to_store(running: Broker, user: str, password: str, *rules: str) -> None:
@@ -70,7 +72,7 @@ class Stored(Source):
 
     def start(self, broker_with, config: str) -> None:
         super().start(broker_with, config)
-        add_to_store(self.running, ADA, self.right, "--allow", "publish:up/#")
+        add_to_store(self.running, ADA, self.right, "--allow", "publish:up/#", "--limit", "publish_rate=10")
 
 
 class Database(Source):
@@ -126,7 +128,7 @@ class Service:
 
 
 class Emqx(Source):
-    asks_a_server = True
+    asks_a_server, has_limits = True, False
 
     def __init__(self, fixture, directory: Path):
         super().__init__(fixture, directory)
@@ -151,7 +153,7 @@ class Emqx(Source):
 
 
 class GoAuth(Emqx):
-    can_tell_unknown = False
+    can_tell_unknown, has_limits = False, True
 
     def answer(self, path: str, asked: dict) -> tuple[int, dict]:
         is_right = (asked["username"], asked["password"]) == (ADA, self.right)
@@ -210,7 +212,7 @@ class TokenOfIssuer(Source):
 class Certificate(Source):
     """`right` and `wrong` are files of certificates; other passwords are sent without a certificate."""
 
-    right, wrong = "ada", "bob"
+    right, wrong, has_limits = "ada", "bob", False
 
     def __init__(self, fixture, directory: Path):
         super().__init__(fixture, directory)

@@ -48,6 +48,15 @@ def test_the_right_login_has_the_rights_of_the_user(source, version):
     assert source.running.metric(DENIALS) == before + 1
 
 
+def test_the_right_login_has_the_limits_of_the_user(source, version):
+    client = source.log_in(ADA, source.right, version)
+    started = time.monotonic()
+    for _ in range(25):
+        client.publish("up/1", b"1", 1)
+    took = time.monotonic() - started
+    assert took > 1.3 if source.has_limits else took < 1, took
+
+
 def test_a_wrong_login_is_final(source, version):
     assert reason(source, ADA, source.wrong, version) == DENIED[version]
     assert reason(source, ADA, source.right, version) == ACCEPTED
