@@ -113,7 +113,7 @@ def kinds_of_logins(directory: Path, names: list[str], hash_: str, service: int)
     cached = mysql + f'[auth.redis.db]\nurl_file = "{directory}/redis.url"\nsecret_file = "{directory}/secret"\nttl = 3600\n'
     jwt = f'[auth.jwt.token]\nsecret_file = "{directory}/secret"\nalgorithms = ["HS256"]\ntenant_claim = "tenant"\n'
     http = f'[auth.http.web]\nshape = "emqx"\nurl = "http://127.0.0.1:{service}/auth"\n'
-    scram_user = prints("passwd", "--stdin", "--scram", "acme/device-0", text=SECRET)
+    scram_user = prints("passwd", "--stdin", "--scram", "--cost", "device", "acme/device-0", text=SECRET)
     authority = module("authority").Authority(directory)
     device = authority.client("device", "/CN=acme\\/device")
     secure = authority.toml(f'client_ca = "{authority.certificate("ca")}"\n') + '[listeners.mqtts]\naddress = "127.0.0.1:{tls}"\n'

@@ -33,6 +33,13 @@ connect_rate = 20
 auth = []
 [tenants.neighbour]
 auth = []
+[[keys]]
+name = "flood/key"
+key = "flood"
+rights = ["Manage"]
+[[queues]]
+name = "bench"
+tenant = "flood"
 """
 SECRET = "WmT9bq0Yx3hJ5dKr7uVnA2cF"
 USERS = (("users/ada", "device"), ("attacked/eve", "person"))
@@ -105,21 +112,25 @@ def user(name: str, cost: str) -> str:
 
 def broker(config: str) -> servers.Server:
     """A broker with these settings."""
+    amqp = servers.free_port()
 
     def command(port: int, directory) -> list:
         (directory / "config").write_text(config)
-        off = [part for flag in ("--ws", "--amqp") for part in (flag, "off")]
-        return [servers.BARID, "serve", "--config", directory / "config", "--mqtt", f"127.0.0.1:{port}", *off, "--admin",
-                f"127.0.0.1:{servers.free_port()}", "--data-dir", directory / "data", "--log", "error"]
+        addresses = ["--mqtt", f"127.0.0.1:{port}", "--ws", "off", "--amqp", f"127.0.0.1:{amqp}", "--admin",
+                     f"127.0.0.1:{servers.free_port()}"]
+        return [servers.BARID, "serve", "--config", directory / "config", *addresses, "--data-dir", directory / "data",
+                "--log", "error"]
 
-    return servers.launch("barid", command)
+    server = servers.launch("barid", command)
+    server.amqp = amqp
+    return server
 
 
 def measure(seconds: float, server: servers.Server, flood: str, target: servers.Server) -> dict:
     """The latencies at `server` while `target` is flooded."""
     flooder = None
     if flood:
-        command = [sys.executable, __file__, "--flood", flood, str(target.port)]
+        command = [sys.executable, __file__, "--flood", flood, str(target.amqp if flood == "amqp" else target.port)]
         flooder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         # The burst of the first second passes.
         time.sleep(2)
@@ -305,6 +316,18 @@ def flood_logins(port: int) -> int:
     return knocking(port, connect("attacked/eve", "wrong"))
 
 
+def flood_amqp(port: int) -> int:
+    """Messages of AMQP through a queue, to clients that complete them."""
+    command = [servers.BARID, "bench", "amqp", "--plain", "--size", "100", "-u", "flood/key", "-P", "flood", "-p", str(port),
+               "-d", "2s", "--json"]
+
+    def act(_) -> int:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        return json.loads(done.stdout)["completed"]
+
+    return flood(lambda: None, act)
+
+
 def knocking(port: int, hello: bytes) -> int:
     """Connects, and waits for the answer, one after the other on some sockets at once."""
 
@@ -342,7 +365,7 @@ def knocking(port: int, hello: bytes) -> int:
 
 
 FLOODS = {"messages": flood_messages, "connections": flood_connections, "logins": flood_logins,
-          "retained": flood_retained, "requests": flood_requests}
+          "retained": flood_retained, "requests": flood_requests, "amqp": flood_amqp}
 
 
 # ----------------------------------------------------------------------------------------------- MQTT 5 packets

@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -745,3 +746,27 @@ def test_without_quotas_nothing_is_counted(broker_with, connect, topic):
     client.publish(topic, b"x", qos=1)
     assert quotas(running) == {}
     assert "barid_quota_refused_total{" not in running.http("/metrics")[1]
+
+
+# ------------------------------------------------------------------------------------------------------ neighbours
+
+def wake_ups(broker, thread: str) -> int:
+    """How often a thread of the broker has waited for something so far."""
+    for task in Path(f"/proc/{broker._process.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == thread:
+            [line] = [line for line in (task / "status").read_text().splitlines() if line.startswith("voluntary")]
+            return int(line.split()[1])
+    raise AssertionError(f"no thread {thread}")
+
+
+@pytest.mark.parametrize("rate, moves", [(50, True), (0, False)])
+def test_who_is_slowed_down_has_a_thread_apart_from_its_neighbours(broker_with, dial, rate, moves):
+    """While there is little to do, all others are on the first thread."""
+    running = broker_with(f"workers = 2\n[tenants.flood.limits]\npublish_rate = {rate}\n")
+    flooding = dial(to=running)
+    flooding.connect("f", username="flood/f")
+    before = wake_ups(running, "barid-io-1")
+    began = time.monotonic()
+    while time.monotonic() < began + 2:
+        flooding.publish("a", b"x", 1)
+    assert (wake_ups(running, "barid-io-1") - before > 20) == moves

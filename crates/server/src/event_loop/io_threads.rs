@@ -2,7 +2,8 @@
 //!
 //! One thread that reads large batches does more per second of CPU time than two threads that read small
 //! batches and wake each other. So a thread gets connections only when the threads before it are busy. A
-//! thread that is overloaded gives connections away; see [`Balance`].
+//! thread that is overloaded gives connections away; see [`Balance`]. Clients that a quota slows down go to the last
+//! thread, so that those of other tenants do not wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -137,6 +138,13 @@ impl IoThreads {
         })
     }
 
+    /// Returns the thread for clients that a quota slows down: the last one, which gets other connections only when
+    /// all others are busy. `None`: this is it, or it is busy itself.
+    pub(super) fn for_clients_at_limit(&self, me: usize) -> Option<usize> {
+        let last = self.threads.len() - 1;
+        (me != last && self.threads[last].busy() < IDLE).then_some(last)
+    }
+
     /// Returns the least busy of the other threads, if it is idle enough to take connections.
     fn helper(&self, me: usize) -> Option<usize> {
         (0..self.threads.len())
@@ -214,14 +222,27 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn new_connections_go_past_a_thread_that_does_not_come_back_from_its_round() {
-        let thread = || {
+    fn threads(count: usize) -> IoThreads {
+        let thread = |_| {
             let poll = Poll::new().unwrap();
             let waker = Waker::new(poll.registry(), Token(0)).unwrap();
             IoThread::new(Mailbox::new(waker), Arc::default())
         };
-        let threads = IoThreads::new((0..3).map(|_| thread()).collect());
+        IoThreads::new((0..count).map(thread).collect())
+    }
+
+    #[test]
+    fn clients_at_their_limit_go_to_the_last_thread_while_that_has_time() {
+        let all = threads(3);
+        assert_eq!([0, 1, 2].map(|me| all.for_clients_at_limit(me)), [Some(2), Some(2), None]);
+        all.get(2).load.busy.store(IDLE, Ordering::Relaxed);
+        assert_eq!(all.for_clients_at_limit(0), None);
+        assert_eq!(threads(1).for_clients_at_limit(0), None);
+    }
+
+    #[test]
+    fn new_connections_go_past_a_thread_that_does_not_come_back_from_its_round() {
+        let threads = threads(3);
         let chosen = || {
             let chosen = threads.for_new_connection();
             threads.iter().position(|thread| Arc::ptr_eq(&thread.load, &chosen.load)).unwrap()

@@ -127,6 +127,7 @@ impl EventLoop {
             writers: 0,
             turn_start: clock.instant(),
             balance: Balance::new(),
+            at_limit: Vec::new(),
             next_sweep: MonoTime::default(),
             until: None,
         };
@@ -172,6 +173,8 @@ struct Running {
     /// End of the last turn, or start of the round.
     turn_start: Instant,
     balance: Balance,
+    /// Clients at their limit that had a turn in this round.
+    at_limit: Vec<ConnectionId>,
     next_sweep: MonoTime,
     /// Time at which the thread ends at the latest; `None`: it is not to end.
     until: Option<MonoTime>,
@@ -264,6 +267,7 @@ impl Running {
             if let Some(helper) = helper {
                 self.give_away(helper);
             }
+            self.set_apart();
             self.threads.get(self.me).watchdog().round_ends();
         }
     }
@@ -519,6 +523,23 @@ impl Running {
         }
     }
 
+    /// Gives clients at their limit to a thread of their own, so that the others do not share one with them.
+    fn set_apart(&mut self) {
+        if self.at_limit.is_empty() {
+            return;
+        }
+        let at_limit = std::mem::take(&mut self.at_limit);
+        let Some(apart) = self.threads.for_clients_at_limit(self.me) else { return };
+        let threads = self.threads.clone();
+        let _without_changes = threads.without_changes();
+        if self.checks.are_pending() || self.mailbox.has_checks() {
+            return;
+        }
+        for id in at_limit {
+            self.hand_over(id, apart);
+        }
+    }
+
     fn hand_over(&mut self, id: ConnectionId, helper: usize) -> bool {
         let Some(slot) = self.by_id.get(&id).copied() else { return false };
         if !self.slots[slot as usize].connection.can_move() {
@@ -565,6 +586,9 @@ impl Running {
         // Clients at their limit have short turns, so that their neighbours do not wait for them.
         let is_at_limit = slot.connection.is_at_limit(self.context.worker.now);
         let turns = if is_at_limit { self.turns.max(TURNS_AT_LIMIT) } else { self.turns };
+        if is_at_limit && slot.connection.can_move() {
+            self.at_limit.push(slot.connection.id());
+        }
         let mut turn = IoTurn {
             turn: Turn {
                 context: &mut self.context,
