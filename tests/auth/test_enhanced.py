@@ -117,6 +117,22 @@ def test_the_user_of_scram_is_the_user(scram_broker, dial, login):
     assert begin(other, Scram("acme/ada", "secret"), username="acme/bob").reason == 0x86
 
 
+def test_a_user_who_is_disabled_between_challenge_and_proof(broker_with, dial):
+    running = broker_with('[auth]\nchain = ["store"]\n')
+
+    def does(*words: str) -> None:
+        command = [BINARY, *words, "--admin", f"127.0.0.1:{running.admin_port}"]
+        subprocess.run(command, input="secret", capture_output=True, text=True, check=True)
+
+    does("user", "add", "acme/ada", "--password-file", "-", "--cost", "device", "--scram")
+    assert log_in(dial(V5, running), Scram("acme/ada", "secret")).reason == 0
+    client, scram = dial(V5, running), Scram("acme/ada", "secret")
+    challenge = begin(client, scram)
+    does("user", "disable", "acme/ada")
+    client.send(wire.auth(CONTINUE, properties(scram.final(challenge.properties["authentication_data"]))))
+    assert client.recv().reason == 0x88
+
+
 @pytest.mark.parametrize("user, password", [("acme/ada", "wrong"), ("acme/bob", "secret"), ("acme/nobody", "secret"), ("nobody", "secret")])
 def test_who_cannot_prove_it_is_refused_at_the_end(scram_broker, dial, user, password):
     """Users without keys and unknown names get a challenge as well, with a salt that is always the same."""

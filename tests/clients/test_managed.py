@@ -110,7 +110,10 @@ def test_limits_of_a_user(operator):
 
 def test_a_random_password_is_printed_once_and_nowhere_else(operator, alone):
     done = operator.run("user", "add", "acme/pump", "--random")
-    assert done.returncode == 0 and done.stderr == "added acme/pump: may do everything that the rules of its tenant allow\n"
+    added, _, warning = done.stderr.partition("\n")
+    assert done.returncode == 0 and added == "added acme/pump: may do everything that the rules of its tenant allow"
+    assert "until now any client could connect" in warning, "it is the first user"
+    assert operator.run("user", "add", "acme/other", "--random").stderr.count("\n") == 1
     assert re.fullmatch(r"[\w-]{24}\n", done.stdout)
     answer = operator.reads("user", "set", "acme/pump", "--random")
     assert len(answer["password"]) == 24 and answer["password"] != done.stdout.strip()
@@ -127,7 +130,7 @@ def test_passwords_come_from_files_and_hashes(operator, tmp_path):
     assert "the password is empty" in operator.fails("user", "add", "acme/c", "--password-file", "-", input="\n")
     assert "--password-hash" in operator.fails("user", "add", "acme/c", "--password-hash", "secret")
     assert "reading the password from" in operator.fails("user", "add", "acme/c", "--password-file", tmp_path / "none")
-    assert "--cost is for a new password" in operator.fails("user", "set", "acme/a", *CHEAP)
+    assert "--cost and --scram are for a new password" in operator.fails("user", "set", "acme/a", *CHEAP)
     assert "nothing to change" in operator.fails("user", "set", "acme/a")
     assert [user["user"] for user in operator.reads("user", "list")["users"]] == ["acme/a", "acme/b"]
 

@@ -770,3 +770,28 @@ def test_who_is_slowed_down_has_a_thread_apart_from_its_neighbours(broker_with, 
     while time.monotonic() < began + 2:
         flooding.publish("a", b"x", 1)
     assert (wake_ups(running, "barid-io-1") - before > 20) == moves
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_clients_that_are_gone_do_not_stay_while_their_answers_would_wait(broker_with, dial, resets):
+    """Their connections would take the descriptors of all tenants."""
+    running = broker_with("[tenants.kw.limits]\noutbound_bytes_rate = 1000\n")
+    greedy = dial(to=running)
+    greedy.connect("greedy", username="kw/a")
+    greedy.subscribe("a", qos=0)
+    greedy.send(wire.publish("a", b"x" * 200_000))
+
+    def connections() -> int:
+        status, body = running.http("/v1/tenants/kw")
+        return json.loads(body)["connections"] if status == 200 else 0
+
+    until(lambda: connections() == 1)
+    time.sleep(0.5)
+    for number in range(50):
+        stream = socket.create_connection(("127.0.0.1", running.port))
+        if resets:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        stream.sendall(wire.connect(f"c{number}", username="kw/b") + wire.subscribe(1, ("b", 0)))
+        time.sleep(0.01)
+        stream.close()
+    until(lambda: connections() <= 1, 5)

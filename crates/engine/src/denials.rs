@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use barid_core::time::MonoTime;
 use mqtt_proto::topic;
@@ -21,11 +22,15 @@ use tracing::info;
 
 use crate::denied_action::Action;
 use crate::drops::cut;
+use crate::names::full_name;
 use crate::sync::Mutex;
 
 /// Maximum number of different denials that are remembered for a tenant: at most some 45 KiB, and enough to
 /// see which clients are affected.
 const REMEMBERED_MAX: usize = 64;
+
+/// Time for which denials keep a tenant that is unused otherwise: a fleet with a wrong password has no connections.
+const KEPT: Duration = Duration::from_secs(60 * 60);
 
 /// Maximum number of log lines for one tenant in a second. An operator who tests one client sees each denial;
 /// beyond that, the summary says more than single lines would.
@@ -89,6 +94,8 @@ pub struct Wanted<'a> {
     /// Denials of this object, and denials that concern no object, such as failed logins. Topic filters match
     /// topics here, in either direction.
     pub object: Option<&'a str>,
+    /// Denials to this user or key, given by its full name.
+    pub user: Option<&'a str>,
     /// Denials to users of this tenant. Denials to users of tenants that do not exist are in the log of the
     /// default tenant.
     pub users_of: Option<&'a str>,
@@ -193,6 +200,11 @@ impl DenialLog {
         Line::Summed { first: state.unwritten == 1 }
     }
 
+    /// Whether nothing has been denied for so long that what is remembered may be forgotten.
+    pub(crate) fn is_quiet(&self, now: MonoTime) -> bool {
+        self.0.lock().remembered.back().is_none_or(|last| last.at.after(KEPT) <= now)
+    }
+
     /// The remembered denials that match `wanted`, newest first.
     pub fn recent(&self, wanted: &Wanted<'_>) -> Vec<Remembered> {
         let state = self.0.lock();
@@ -251,6 +263,9 @@ impl Wanted<'_> {
             && self
                 .object
                 .is_none_or(|asked| denial.object.as_deref().is_none_or(|name| is_of(name, asked)))
+            && self.user.is_none_or(|asked| {
+                denial.user.as_ref().is_some_and(|user| full_name(user) == cut(asked, USER_MAX))
+            })
             && self.users_of.is_none_or(|tenant| {
                 denial.user.as_ref().is_some_and(|user| is_of_tenant(user, tenant))
             })
@@ -331,7 +346,7 @@ mod tests {
         log.note(at(2), &denial(Action::Subscribe, "two", "a/#"), || true);
         log.note(at(3), &Denial { object: None, ..denial(Action::Login, "one", "") }, || true);
         let ask = |client, object, users_of| {
-            let wanted = Wanted { client, object, users_of };
+            let wanted = Wanted { client, object, users_of, user: None };
             log.recent(&wanted).iter().map(|denial| denial.at.as_millis()).collect::<Vec<_>>()
         };
         assert_eq!(ask(None, None, None), [3, 2, 1]);
@@ -347,7 +362,7 @@ mod tests {
         let log = DenialLog::default();
         let (client, object) = ("ö".repeat(500), "ä/".repeat(500));
         log.note(at(1), &denial(Action::Publish, &client, &object), || true);
-        let wanted = Wanted { client: Some(&client), object: Some(&object), users_of: None };
+        let wanted = Wanted { client: Some(&client), object: Some(&object), ..Wanted::default() };
         let [denial] = &log.recent(&wanted)[..] else { panic!("it is found") };
         assert!(denial.client.len() <= CLIENT_MAX && denial.client.ends_with('…'));
         assert!(denial.object.as_ref().is_some_and(|object| object.len() <= OBJECT_MAX));

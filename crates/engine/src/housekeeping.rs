@@ -154,5 +154,5 @@ fn sweep(context: &mut Context) {
         }
     }
     let engine = &context.engine;
-    engine.tenants.remove_unused(engine.clock.wall());
+    engine.tenants.remove_unused(engine.clock.now(), engine.clock.wall());
 }

@@ -154,10 +154,11 @@ impl Tenant {
     }
 
     /// Whether nothing would be lost by removing the tenant: it has no sessions, connections, retained
-    /// messages of clients, entities, bindings or keys. All other users of a tenant hold a reference to it or
+    /// messages of clients, entities, bindings, keys or recent denials. All other users of a tenant hold a reference to it or
     /// to its account, so the reference counts cover them.
-    fn is_unused(me: &Arc<Self>, wall: WallTime) -> bool {
+    fn is_unused(me: &Arc<Self>, now: MonoTime, wall: WallTime) -> bool {
         Arc::strong_count(me) == 1
+            && me.denials.is_quiet(now)
             && Arc::strong_count(&me.account) == 1
             && me.retained_by_clients() == 0
             && me.bindings.are_void()
@@ -317,12 +318,12 @@ impl Tenants {
     /// Removes unused tenants. The lock is held during the check, and nobody gets a new reference to a tenant
     /// without it. Does nothing while a shard is closed, because what that shard contains of the tenants is
     /// not known.
-    pub(crate) fn remove_unused(&self, wall: WallTime) {
+    pub(crate) fn remove_unused(&self, now: MonoTime, wall: WallTime) {
         if self.shards.iter().any(|shard| !shard.is_open()) {
             return;
         }
         self.by_name.write().retain(|name, tenant| {
-            let is_kept = **name == *DEFAULT_TENANT || !Tenant::is_unused(tenant, wall);
+            let is_kept = **name == *DEFAULT_TENANT || !Tenant::is_unused(tenant, now, wall);
             if !is_kept {
                 self.retired.lock().put(name, tenant.totals());
             }
@@ -405,7 +406,7 @@ mod tests {
         let c = tenants.get_or_create("c", |_| ()).unwrap();
         assert_eq!(c.limits().max_qos, 1);
         drop(c);
-        tenants.remove_unused(WallTime::default());
+        tenants.remove_unused(MonoTime::default(), WallTime::default());
         let names: Vec<_> = tenants.all().iter().map(|tenant| tenant.name.to_string()).collect();
         assert_eq!(names, ["a"], "it is still referred to");
     }

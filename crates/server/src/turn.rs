@@ -36,6 +36,8 @@ pub struct Readiness {
     pub writable: bool,
     /// The client has closed its side, or the connection is broken.
     pub closed: bool,
+    /// The connection is broken: nothing more can be sent.
+    pub broken: bool,
 }
 
 impl Readiness {
@@ -46,6 +48,7 @@ impl Readiness {
             readable: self.readable || other.readable,
             writable: self.writable || other.writable,
             closed: self.closed || other.closed,
+            broken: self.broken || other.broken,
         }
     }
 }

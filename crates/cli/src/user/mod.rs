@@ -286,7 +286,7 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
     };
     let status = one.told(&admin, answer, secret.clone(), to_standard_error)?;
     if let Some(warning) = warning(before.as_deref(), one.back_ends(&admin).as_deref()) {
-        eprintln!("warning: {warning}");
+        eprintln!("barid: warning: {warning}");
     }
     Ok(status)
 }
@@ -309,8 +309,8 @@ fn warning(before: Option<&[String]>, now: Option<&[String]>) -> Option<String> 
     }
     let was_open = before.is_some_and(<[String]>::is_empty);
     was_open.then(|| {
-        "until now any client could connect. From now on a client needs a user; those that are connected without one \
-         have been disconnected"
+        "until now any client could connect. From now on a client of MQTT needs a user; those that are connected \
+         without one have been disconnected"
             .into()
     })
 }

@@ -45,7 +45,14 @@ fn advice(action: &str, reason: &str) -> &'static str {
             "`barid ban list` shows the bans, `barid ban remove ID` ends one."
         }
         "login" if reason.contains("(max_") || reason.contains("_rate)") => {
-            "`barid tenant show` shows the limits of the tenant and what is used, `barid tenant set` changes them."
+            "`barid tenant show` shows the limits of the tenant and what is used, `barid tenant set` changes them. A \
+             user may have limits of its own: `barid user show`."
+        }
+        "login" if reason.contains("the user is disabled") => {
+            "`barid user enable` lets the user in again."
+        }
+        "login" if is_failure(reason) => {
+            "The back end does not answer as it should; `barid_logins_total` and the log of the broker say since when."
         }
         "login" => {
             "Check the user name and the password; `barid user set` or, for [[users]], `barid passwd` makes a new \
@@ -55,7 +62,23 @@ fn advice(action: &str, reason: &str) -> &'static str {
             "`barid user show` and `barid tenant show` print the rules; those of users of the file are in \
              [[users]]. A change applies within a second."
         }
-        "send" | "receive" | "manage" => "The rights of a key, and its entity, are in [[keys]].",
+        "send" | "receive" | "manage" => {
+            "The rights of a key, and its entity, are in [[keys]]; `barid user show` prints the rules of a user."
+        }
         _ => "See docs/operating/tenants-and-users.md.",
     }
+}
+
+/// Whether a login was not decided.
+fn is_failure(reason: &str) -> bool {
+    [
+        "cannot",
+        "no answer",
+        "refused (os error",
+        "timed out",
+        "too many logins",
+        "no back end has decided",
+    ]
+    .iter()
+    .any(|part| reason.contains(part))
 }

@@ -32,11 +32,15 @@ client's session: whether it exists, whether a subscription matches the topic, a
 
 Examples:
   barid why --client sensor-7
-  barid why --client sensor-7 --topic plant/4/temperature --tenant acme")]
+  barid why --client sensor-7 --topic plant/4/temperature --tenant acme
+  barid why --user acme/sensor-7          such as a client of AMQP, which has no identifier when it logs in")]
 pub struct Args {
     /// Client identifier
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    client: String,
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), required_unless_present = "user")]
+    client: Option<String>,
+    /// Only what this user or key was not allowed to do, whatever its client: {tenant}/{client}
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["client", "topic"], value_parser = NonEmptyStringValueParser::new())]
+    user: Option<String>,
     /// Topic that the message was published to
     #[arg(long, value_parser = parse_topic)]
     topic: Option<String>,
@@ -52,8 +56,35 @@ fn parse_topic(text: &str) -> Result<String, String> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match (&args.client, &args.user) {
+        (Some(client), _) => run_for_client(args, client),
+        (None, user) => run_for_user(args, user.as_deref().unwrap_or_default()),
+    }
+}
+
+/// Prints what a user was not allowed to do.
+fn run_for_user(args: &Args, user: &str) -> anyhow::Result<ExitCode> {
+    let (admin, named) = args.of.connect();
+    let of_user = user.split_once('/').map(|(tenant, _)| format!("/v1/tenants/{}", encode(tenant)));
+    let tenant = of_user.unwrap_or(named);
+    let path = format!("{tenant}/denials?user={}&limit={}", encode(user), args.limit);
+    let answer = admin.find(&path)?;
+    if args.of.json {
+        print(format!("{}\n", json!({ "denials": answer })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let known: Denials = answer.map_or(Ok(Denials::default()), |answer| admin.read(answer))?;
+    let denials: Vec<&Denied> = known.denials.iter().collect();
+    print(match &denials[..] {
+        [] => format!("Nothing that the broker remembers was denied to {}.\n", printable(user)),
+        _ => denied::table(&denials),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
-    let client = encode(&args.client);
+    let client = encode(name);
     let mut path = format!("{tenant}/drops?client={client}&limit={}", args.limit);
     if let Some(topic) = &args.topic {
         path += &format!("&topic={}", encode(topic));
@@ -62,7 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let session = admin.find(&format!("{tenant}/sessions/{client}"))?;
     let (tenants, similar) = match session {
         Some(_) => (Vec::new(), Vec::new()),
-        None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, &args.client)?),
+        None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, name)?),
     };
     let asked = format!("{tenant}/denials?limit={}", args.limit);
     let of_client = admin.find(&format!("{asked}&client={client}"))?;
@@ -78,12 +109,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let others: Vec<&Denied> = others
         .denials
         .iter()
-        .filter(|denial| denial.action == "publish" && denial.client != args.client)
+        .filter(|denial| denial.action == "publish" && denial.client != *name)
         .collect();
     let detailed: Option<Detailed> = session.clone().map(|it| admin.read(it)).transpose()?;
     let known: Option<Drops> = drops.clone().map(|it| admin.read(it)).transpose()?;
     let answer = answer::answer(&Facts {
-        client: &args.client,
+        client: name,
         topic: args.topic.as_deref(),
         tenant: &args.of.tenant,
         drops: known.as_ref(),

@@ -25,6 +25,19 @@ impl Client {
         self.metered.waits_until().is_some()
     }
 
+    /// Whether the client must not be read from now, because of a quota for what it sends.
+    pub fn is_unread(&self) -> bool {
+        self.metered.waits_for_input()
+    }
+
+    /// Lets a client go on that waits because of the answers to what it sends. It has closed its side, so nobody reads
+    /// them, and what it has sent must not keep its connection.
+    pub fn forgive_answers(&mut self, worker: &Worker) {
+        if let Some(mut answers) = self.metered.answers.take() {
+            self.tenant.cut_short(worker, &mut answers);
+        }
+    }
+
     /// Whether a quota has slowed the client down lately.
     pub fn is_at_limit(&self, now: MonoTime) -> bool {
         self.metered.is_at_limit(now)

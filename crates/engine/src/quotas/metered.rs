@@ -106,6 +106,13 @@ impl Metered {
         until(&self.messages).max(until(&self.bytes)).max(until(&self.answers))
     }
 
+    /// Whether the client must not be read from because of what it has sent.
+    pub fn waits_for_input(&self) -> bool {
+        let waits =
+            |pace: &Option<Box<Pace>>| pace.as_ref().is_some_and(|pace| pace.until().is_some());
+        waits(&self.messages) || waits(&self.bytes)
+    }
+
     /// Whether the client must not be read from now. Waits that are over by now end.
     pub fn waits(&mut self, now: MonoTime) -> bool {
         let paces = [&mut self.messages, &mut self.bytes, &mut self.answers].into_iter().flatten();

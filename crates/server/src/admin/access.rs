@@ -114,7 +114,7 @@ pub async fn check(
     let requester = match identify(&served.shared, address, request.headers()) {
         Ok(requester) => requester,
         Err(refusal) => {
-            info!(address = ?address, %method, path = request.uri().path(), "refused a request without a valid token");
+            info!(address = address.map(tracing::field::display), %method, path = request.uri().path(), "refused a request without a valid token");
             let mut response = refusal.into_response();
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(WWW_AUTHENTICATE, scheme);

@@ -7,7 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use barid_engine::denials::{Remembered, Wanted};
 use barid_engine::denied_action::Action;
-use barid_engine::names::DEFAULT_TENANT;
+use barid_engine::names::{DEFAULT_TENANT, full_name};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal};
@@ -18,13 +18,14 @@ use super::{Served, tenants};
 #[serde(default, deny_unknown_fields)]
 pub struct Question {
     client: Option<String>,
+    user: Option<String>,
     object: Option<String>,
     limit: usize,
 }
 
 impl Default for Question {
     fn default() -> Self {
-        Self { client: None, object: None, limit: 100 }
+        Self { client: None, user: None, object: None, limit: 100 }
     }
 }
 
@@ -55,14 +56,14 @@ pub async fn list(
     let (Path(name), Query(question)) = (path?, question?);
     let tenants = &served.shared.engine.tenants;
     let (client, object) = (question.client.as_deref(), question.object.as_deref());
+    let user = question.user.as_deref().map(full_name);
+    let wanted = Wanted { client, object, user: user.as_deref(), users_of: None };
     let tenant = tenants.get(&name);
-    let own = tenant
-        .as_ref()
-        .map(|tenant| tenant.denials.recent(&Wanted { client, object, users_of: None }));
+    let own = tenant.as_ref().map(|tenant| tenant.denials.recent(&wanted));
     // Denied logins of users whose tenant does not exist are recorded for the default tenant.
     let strangers = tenants.get(DEFAULT_TENANT).filter(|_| name != DEFAULT_TENANT);
-    let strangers = strangers
-        .map(|tenant| tenant.denials.recent(&Wanted { client, object, users_of: Some(&name) }));
+    let strangers =
+        strangers.map(|tenant| tenant.denials.recent(&Wanted { users_of: Some(&name), ..wanted }));
     let strangers = strangers.unwrap_or_default();
     if own.is_none() && strangers.is_empty() {
         // This error says what to do.

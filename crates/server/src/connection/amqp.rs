@@ -122,6 +122,9 @@ impl AmqpConnection {
         readiness: Readiness,
     ) -> Next {
         self.ends |= readiness.closed;
+        if readiness.broken && self.is_held_back() {
+            return self.lose(&mut turn.turn, &Lost(ErrorKind::ConnectionReset));
+        }
         self.turn(turn, buffer, readiness.readable || readiness.closed)
     }
 

@@ -144,6 +144,9 @@ impl Connection {
         readiness: Readiness,
     ) -> Next {
         self.ends |= readiness.closed;
+        if readiness.broken && self.is_held_back() {
+            return self.end(turn, &End::Lost(ErrorKind::ConnectionReset));
+        }
         let mut resumed = false;
         if readiness.writable {
             self.on_writable(turn);
@@ -294,6 +297,11 @@ impl Connection {
         matches!(&self.stage, Stage::Active(client) if client.is_held_back())
     }
 
+    /// Whether a quota for what the client sends forbids reading from it until [`Self::deadline`].
+    pub fn is_unread(&self) -> bool {
+        matches!(&self.stage, Stage::Active(client) if client.is_unread())
+    }
+
     /// Whether a quota has slowed the client down lately.
     pub fn is_at_limit(&self, now: MonoTime) -> bool {
         matches!(&self.stage, Stage::Active(client) if client.is_at_limit(now))
@@ -363,6 +371,11 @@ impl Connection {
             }
         }
         for _ in 0..READS_PER_TURN {
+            if self.ends
+                && let Stage::Active(client) = &mut self.stage
+            {
+                client.forgive_answers(&turn.turn.context.worker);
+            }
             match &self.stage {
                 Stage::Authenticating(_) if self.ends => {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));

@@ -225,6 +225,7 @@ impl Running {
                     readable: event.is_readable() && !waits,
                     writable: event.is_writable(),
                     closed: event.is_read_closed() || event.is_error(),
+                    broken: event.is_write_closed() || event.is_error(),
                 };
                 if !self.put_off(event.token().0, readiness) {
                     self.give_turn(event.token().0, |connection, turn, buffer| {
@@ -441,7 +442,7 @@ impl Running {
         let id = connection.id();
         self.insert(connection);
         // The kernel may not report again what it has reported to the other thread.
-        let readiness = Readiness { readable: true, writable: true, closed: false };
+        let readiness = Readiness { readable: true, writable: true, ..Readiness::default() };
         self.give_turn_to(id, |connection, turn, buffer| {
             connection.on_event(turn, buffer, readiness)
         });
@@ -644,7 +645,7 @@ impl Running {
             let before = std::mem::replace(&mut slot.armed, deadline);
             self.timers.set(id, before, deadline);
         }
-        let is_read = !slot.connection.is_held_back();
+        let is_read = !slot.connection.is_unread();
         if is_read != slot.is_read {
             slot.is_read = is_read;
             let (fd, token) = (slot.connection.socket().as_raw_fd(), Token(key));

@@ -194,9 +194,9 @@ impl Peer {
     }
 
     /// Whether a quota forbids reading from the client until [`Self::deadline`].
-    pub fn is_held_back(&self) -> bool {
+    pub fn is_unread(&self) -> bool {
         match self {
-            Self::Mqtt(connection) => connection.is_held_back(),
+            Self::Mqtt(connection) => connection.is_unread(),
             Self::Amqp(connection) => connection.is_held_back(),
         }
     }

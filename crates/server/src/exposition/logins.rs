@@ -23,10 +23,10 @@ pub fn logins(text: &mut String, shared: &Shared) {
     let name = "barid_logins_waiting";
     header(text, name, "gauge", "Logins that wait for a thread that verifies password hashes.");
     let _ = writeln!(text, "{name} {}", authenticator.hashing().waiting());
+    let name = "barid_revocation_list_expires_timestamp_seconds";
+    let help = "When the first certificate revocation list expires, in seconds since 1970.";
+    header(text, name, "gauge", help);
     if let Some(expire) = shared.logins.revocations_expire() {
-        let name = "barid_revocation_list_expires_timestamp_seconds";
-        let help = "When the first certificate revocation list expires, in seconds since 1970.";
-        header(text, name, "gauge", help);
         let _ = writeln!(text, "{name} {}", expire.as_millis() / 1_000);
     }
 }
