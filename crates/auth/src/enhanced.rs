@@ -36,7 +36,7 @@ pub struct Exchange {
     pub(crate) challenged: Challenged,
     /// The user that the client has named.
     pub(crate) user: Box<str>,
-    /// Who the client is, if the proof is right; otherwise why no proof is right.
+    /// The identity that a right proof gives the client; an error: the reason for which no proof is accepted.
     pub(crate) accepted: Result<(Arc<Principal>, Version), Box<str>>,
     /// Where the outcome is counted.
     pub(crate) counts: Arc<Counts>,

@@ -176,8 +176,8 @@ impl<G: Clone + Eq + Hash, M: Clone + Eq + Hash> Rounds<G, M> {
         }
     }
 
-    /// Returns the group with the most items, and its member with the most, if the group without one of them has at least
-    /// as many as a newcomer would have that has `own` already.
+    /// Returns the group with the most items, and its member with the most. `None`: without one of them it would have
+    /// fewer than a group of `own` items has with one more.
     fn longest(&self, own: usize) -> Option<(&G, &M)> {
         let (name, group) = self.groups.iter().max_by_key(|(_, group)| group.len)?;
         let (member, _) = group.members.iter().max_by_key(|(_, count)| **count)?;

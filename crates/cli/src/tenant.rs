@@ -146,13 +146,7 @@ struct Tenant {
     problem: Option<String>,
 }
 
-/// Who decides on the logins of the tenant.
-#[derive(Deserialize)]
-struct Deciding {
-    back_ends: Vec<String>,
-}
-
-/// What has come of a limit.
+/// A limit, with what is used of it, and the refusals and waits that it has caused.
 #[derive(Deserialize)]
 struct Quota {
     limit: u64,
@@ -198,9 +192,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let (admin, path) = one.connect();
             let answer = admin.get(&path)?;
             // The answer has the problem if nobody can log in.
-            let logins = admin.get(&format!("{path}/logins")).ok();
-            let logins = logins.and_then(|logins| admin.read::<Deciding>(logins).ok());
-            one.told(&admin, answer, |tenant| described(tenant, logins.as_ref()))
+            let back_ends = admin.back_ends(&one.tenant);
+            one.told(&admin, answer, |tenant| described(tenant, back_ends.as_deref()))
         }
         Command::Set(args) => set(args),
         Command::Remove(Remove { one, confirmation }) => {
@@ -307,7 +300,7 @@ fn changed(body: &Map<String, Value>) -> String {
     parts.join(", ")
 }
 
-fn described(tenant: &Tenant, logins: Option<&Deciding>) -> String {
+fn described(tenant: &Tenant, back_ends: Option<&[String]>) -> String {
     let mut text = String::new();
     for (name, value) in [
         ("tenant", printable(&tenant.name).into_owned()),
@@ -317,8 +310,8 @@ fn described(tenant: &Tenant, logins: Option<&Deciding>) -> String {
     ] {
         text += &format!("{name:<11} {value}\n");
     }
-    if let Some(Deciding { back_ends }) = logins {
-        let shown = match &back_ends[..] {
+    if let Some(back_ends) = back_ends {
+        let shown = match back_ends {
             [] => "any client may connect".into(),
             _ => printable(&back_ends.join(", ")).into_owned(),
         };
@@ -427,8 +420,7 @@ mod tests {
                           "user_publish_rate":{"limit":0,"used":null,"refused":7,"throttled_seconds":90.0}}}"#,
         )
         .unwrap();
-        let logins = Deciding { back_ends: vec!["file".into(), "store".into()] };
-        let text = described(&tenant, Some(&logins));
+        let text = described(&tenant, Some(&["file".into(), "store".into()]));
         for line in ["connections 2\n", "auth        store, file\n", "deny  all      everything\n"]
         {
             assert!(text.contains(line), "{text}");

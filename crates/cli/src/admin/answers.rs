@@ -67,6 +67,13 @@ pub struct Drops {
     pub remembered: u64,
 }
 
+/// Answer to `/v1/tenants/{tenant}/logins`.
+#[derive(Deserialize)]
+pub struct Logins {
+    /// The back ends that are asked, in this order. Empty: any client may connect.
+    pub back_ends: Vec<String>,
+}
+
 /// Answer to `/v1/tenants/{tenant}/denials`.
 #[derive(Debug, Default, Deserialize)]
 pub struct Denials {

@@ -144,6 +144,13 @@ impl Admin {
         self.json(path, answer)
     }
 
+    /// Gets the back ends that are asked about the users of a tenant, in this order; none: any client may connect. `None`
+    /// instead of an error: nobody can log in, or the broker does not know the request.
+    pub fn back_ends(&self, tenant: &str) -> Option<Vec<String>> {
+        let answer = self.get(&format!("/v1/tenants/{}/logins", encode(tenant))).ok()?;
+        self.read(answer).ok().map(|answers::Logins { back_ends }| back_ends)
+    }
+
     /// Gets a JSON answer like [`Admin::get`]; `None` instead of [`Missing`].
     pub fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         match self.get(path) {

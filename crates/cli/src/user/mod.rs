@@ -181,12 +181,6 @@ struct User {
     problem: Option<String>,
 }
 
-/// Who decides on the logins of a tenant.
-#[derive(Deserialize)]
-struct Deciding {
-    back_ends: Vec<String>,
-}
-
 /// The back end of the users that this command adds.
 const STORE: &str = "store";
 
@@ -204,13 +198,6 @@ impl One {
 
     fn name(&self) -> String {
         printable(&self.user).into_owned()
-    }
-
-    /// Returns the back ends that decide on the logins of the tenant; `None`: the broker does not say.
-    fn back_ends(&self, admin: &Admin) -> Option<Vec<String>> {
-        let (tenant, _) = self.user.split_once('/').unwrap_or_default();
-        let answer = admin.get(&format!("/v1/tenants/{}/logins", encode(tenant))).ok()?;
-        admin.read(answer).ok().map(|Deciding { back_ends }| back_ends)
     }
 
     /// Prints the broker's answer: as JSON, or as `text` of the user. A secret that was made here follows.
@@ -266,7 +253,8 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
     }
     body.insert("disabled".into(), (*disabled).into());
     let (admin, path) = one.connect();
-    let before = one.back_ends(&admin);
+    let (tenant, _) = one.user.split_once('/').unwrap_or_default();
+    let before = admin.back_ends(tenant);
     let answer = match admin.create(&path, &body.into()) {
         Err(error) if error.is::<Present>() => {
             let name = one.name();
@@ -285,7 +273,7 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
         }
     };
     let status = one.told(&admin, answer, secret.clone(), to_standard_error)?;
-    if let Some(warning) = warning(before.as_deref(), one.back_ends(&admin).as_deref()) {
+    if let Some(warning) = warning(before.as_deref(), admin.back_ends(tenant).as_deref()) {
         eprintln!("barid: warning: {warning}");
     }
     Ok(status)

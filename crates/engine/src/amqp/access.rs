@@ -27,6 +27,9 @@ const GRANTS_MAX: usize = 4_096;
 /// Maximum length of the path that a token is for, in bytes. No entity has a longer path.
 const SCOPE_MAX: usize = 512;
 
+/// The reason for which a client without a user does not have a right.
+pub(super) const NO_TOKEN: &str = "no valid token with the right to do that";
+
 /// Time until which a right without an end is valid.
 const FOREVER: MonoTime = MonoTime::from_millis(u64::MAX);
 
@@ -274,7 +277,7 @@ impl Access {
     pub fn why_not(&self, right: Right, path: &str) -> String {
         match &self.user {
             Some(user) => user.permissions.why_not_use(right.action(), entity_of(path)),
-            None => "no valid token with the right to do that".into(),
+            None => NO_TOKEN.into(),
         }
     }
 

@@ -8,6 +8,7 @@ use barid_amqp::{AttachAnswer, AttachRequest, Error, Fields, LinkId, Role, Sende
 use barid_core::entity::{Accept, Accepted, Mode, Part, ReceiverId, Refusal};
 use barid_core::time::WallTime;
 
+use super::access::NO_TOKEN;
 use super::container::Container;
 use super::keys::Right;
 use super::link::{
@@ -57,9 +58,6 @@ const SLACK: u64 = 256 * 1024;
 
 /// Maximum number of links of a client that has not yet proved possession of a key. It uses them for its tokens.
 const LINKS_OF_STRANGERS: usize = 16;
-
-/// Reason for which a client without a user may not attach a link.
-const NO_TOKEN: &str = "no valid token with the right to do that";
 
 impl Container {
     /// Handles the request of a client to attach a link.

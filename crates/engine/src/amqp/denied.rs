@@ -50,7 +50,7 @@ impl Container {
         Some(tenant)
     }
 
-    /// Notes that the connection of a client ends because an operator does not allow it any more.
+    /// Notes that the connection of a client ends because of its user, its certificate or a ban.
     pub fn deny_connection(&self, turn: &Turn<'_>, reason: &str) {
         let Some(tenant) = self.access.tenant() else { return };
         let user = self.access.user().or(self.access.key());

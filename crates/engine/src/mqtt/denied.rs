@@ -39,7 +39,7 @@ pub(super) fn connect(
 }
 
 impl Client {
-    /// Notes that the connection of the client ends because an operator does not allow it any more.
+    /// Notes that the connection of the client ends because of its user, its certificate or a ban.
     pub fn deny_connection(&self, turn: &Turn<'_>, reason: &str) {
         self.deny(turn, Action::Login, None, &format!("{reason}: disconnected"));
     }

@@ -1,4 +1,4 @@
-//! `/v1/tenants/{tenant}/logins`: who decides on the logins of a tenant. `/v1/logins/changed`: users that have changed
+//! `/v1/tenants/{tenant}/logins`: the back ends that are asked about the users of a tenant. `/v1/logins/changed`: users that have changed
 //! where the broker does not see it.
 
 use axum::body::Bytes;
@@ -15,10 +15,10 @@ use super::access::Requester;
 use super::answer::{Answer, Refusal};
 use super::{Served, body};
 
-/// Who decides on the logins of a tenant.
+/// The back ends that are asked about the users of a tenant.
 #[derive(Debug, Serialize)]
 pub struct Deciding {
-    /// The back ends, in the order in which they are asked. Empty: any client may connect.
+    /// Their names, in the order in which they are asked. Empty: any client may connect.
     back_ends: Vec<String>,
 }
 

@@ -32,9 +32,6 @@ impl Connection {
     pub fn on_step(&mut self, turn: &mut IoTurn<'_>, step: Step, buffer: &mut [u8]) -> Next {
         let (exchange, message) = match step {
             Step::Ended { outcome, user } => {
-                if let Stage::Active(_) = self.stage {
-                    return self.on_outcome_again(turn, outcome);
-                }
                 return self.conclude(turn, outcome, user.as_deref(), buffer);
             }
             Step::Challenge(exchange, message) => (*exchange, message),

@@ -199,13 +199,10 @@ impl Connection {
         outcome: Outcome,
         buffer: &mut [u8],
     ) -> Next {
-        if let Stage::Active(_) = self.stage {
-            return self.on_outcome_again(turn, outcome);
-        }
         self.conclude(turn, outcome, None, buffer)
     }
 
-    /// Handles the outcome of the login of a client without a session. `named`: the user whom the client has named in
+    /// Handles the outcome of a login. `named`: the user whom the client has named in
     /// its Authentication Data.
     pub(super) fn conclude(
         &mut self,
@@ -214,6 +211,9 @@ impl Connection {
         named: Option<&str>,
         buffer: &mut [u8],
     ) -> Next {
+        if let Stage::Active(_) = self.stage {
+            return self.on_outcome_again(turn, outcome);
+        }
         let Some(waiting) = self.take_waiting(turn) else { return Next::Wait };
         let result = self.accept(turn, &waiting, outcome, named).and_then(|()| {
             self.owe(self.partial.len());

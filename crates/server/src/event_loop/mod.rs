@@ -266,7 +266,7 @@ impl Running {
             self.forget_stale_routes();
             let helper = self.balance.worked(start, self.clock.instant(), self.me, &self.threads);
             if let Some(helper) = helper {
-                self.give_away(helper);
+                self.unless_checks_are_due(|this| this.give_away(helper));
             }
             self.set_apart();
             self.threads.get(self.me).watchdog().round_ends();
@@ -496,11 +496,6 @@ impl Running {
     /// Gives half of the active connections to a thread that is less busy. A publisher takes its only
     /// subscriber along, so that their messages need not cross threads.
     fn give_away(&mut self, helper: usize) {
-        let threads = self.threads.clone();
-        let _without_changes = threads.without_changes();
-        if self.checks.are_pending() || self.mailbox.has_checks() {
-            return;
-        }
         let last = self.balance.window().wrapping_sub(1);
         let owner: Arc<dyn Owner> = self.owner.clone();
         let active: Vec<_> = self
@@ -531,13 +526,20 @@ impl Running {
         }
         let at_limit = std::mem::take(&mut self.at_limit);
         let Some(apart) = self.threads.for_clients_at_limit(self.me) else { return };
+        self.unless_checks_are_due(|this| {
+            for id in at_limit {
+                this.hand_over(id, apart);
+            }
+        });
+    }
+
+    /// Hands connections over with `act`, unless they must be checked after a change: then the other thread would not
+    /// check them.
+    fn unless_checks_are_due(&mut self, act: impl FnOnce(&mut Self)) {
         let threads = self.threads.clone();
         let _without_changes = threads.without_changes();
-        if self.checks.are_pending() || self.mailbox.has_checks() {
-            return;
-        }
-        for id in at_limit {
-            self.hand_over(id, apart);
+        if !self.checks.are_pending() && !self.mailbox.has_checks() {
+            act(self);
         }
     }
 
@@ -587,7 +589,7 @@ impl Running {
         // Clients at their limit have short turns, so that their neighbours do not wait for them.
         let is_at_limit = slot.connection.is_at_limit(self.context.worker.now);
         let turns = if is_at_limit { self.turns.max(TURNS_AT_LIMIT) } else { self.turns };
-        if is_at_limit && slot.connection.can_move() {
+        if is_at_limit && self.threads.for_clients_at_limit(self.me).is_some() {
             self.at_limit.push(slot.connection.id());
         }
         let mut turn = IoTurn {
