@@ -14,7 +14,7 @@ use barid_core::durable::records::{
     encode_seen, encode_state_clock,
 };
 use barid_core::durable::{
-    EntityRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
+    EntityRecord, ReceivedRecord, RetainedRecord, SessionRecord, SessionStateRecord, ShardRecord,
     SubscriptionRecord,
 };
 use barid_core::session::EntryRecord;
@@ -57,6 +57,7 @@ fuzz_target!(|input: &[u8]| {
         28 => ReceivedRecord::decode(bytes).map(|record| record.encode(out)),
         29 => ShardRecord::decode(bytes).map(|record| record.encode(out)),
         30 => ShardKey::decode(bytes).map(|key| key.encode(out)),
+        31 => RetainedRecord::decode(bytes).map(|record| record.encode(out)),
         _ => return,
     };
     if read.is_ok() {

@@ -93,7 +93,7 @@ impl StoredUser {
             publish: self.publish.clone(),
             subscribe: self.subscribe.clone(),
             state: self.state.clone(),
-            limits: self.limits,
+            limits: self.limits.if_any(),
         }
     }
 
@@ -102,7 +102,7 @@ impl StoredUser {
         let Self { password, rules, publish, subscribe, state, limits, disabled, .. } = self;
         Record {
             password,
-            rights: Rights { rules, publish, subscribe, state, limits },
+            rights: Rights { rules, publish, subscribe, state, limits: limits.if_any() },
             disabled,
             fast: None,
         }

@@ -26,6 +26,13 @@ pub enum DropReason {
     RetainedBytes,
     /// The tenant's queues together have reached their limit of messages or bytes.
     TenantQueue,
+    /// The queues of the session's user together have reached their limit of bytes.
+    UserQueue,
+    /// The message could not be retained: its publisher has reached its limit of retained messages.
+    UserRetainedMessages,
+    /// The message could not be retained: the retained messages of its publisher have reached their
+    /// limit of bytes.
+    UserRetainedBytes,
     /// The message could not be read back from the store.
     StoreUnreadable,
     /// The store accepts nothing more; the publisher was refused.
@@ -46,7 +53,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -57,6 +64,9 @@ impl DropReason {
         Self::RetainedMessages,
         Self::RetainedBytes,
         Self::TenantQueue,
+        Self::UserQueue,
+        Self::UserRetainedMessages,
+        Self::UserRetainedBytes,
         Self::StoreUnreadable,
         Self::StoreFull,
         Self::QueueRefuses,
@@ -80,6 +90,9 @@ impl DropReason {
             Self::RetainedMessages => "retained_messages",
             Self::RetainedBytes => "retained_bytes",
             Self::TenantQueue => "tenant_queue",
+            Self::UserQueue => "user_queue",
+            Self::UserRetainedMessages => "user_retained_messages",
+            Self::UserRetainedBytes => "user_retained_bytes",
             Self::StoreUnreadable => "store_unreadable",
             Self::StoreFull => "store_full",
             Self::QueueRefuses => "queue_refuses",

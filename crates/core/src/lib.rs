@@ -9,6 +9,7 @@ pub mod commits;
 pub mod drop_reason;
 pub mod durable;
 pub mod entity;
+pub mod holder;
 pub mod ids;
 pub mod message;
 pub mod queue;

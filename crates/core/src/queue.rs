@@ -47,6 +47,15 @@ pub struct QueueLimits {
     pub overflow: Overflow,
     /// Remaining room for all queues of the tenant together.
     pub tenant: Room,
+    /// Remaining bytes for all queues of the user to whom the queue belongs.
+    pub user_bytes: usize,
+}
+
+impl QueueLimits {
+    /// The room that queues have together: those of the tenant, and those of the user.
+    pub fn together(&self) -> Room {
+        self.tenant.min(Room { messages: usize::MAX, bytes: self.user_bytes })
+    }
 }
 
 /// Remaining room in a queue.
@@ -133,7 +142,7 @@ impl<T: Queued> Queue<T> {
             messages: limits.messages.saturating_sub(self.len()),
             bytes: limits.bytes.saturating_sub(self.bytes),
         };
-        own.min(limits.tenant)
+        own.min(limits.together())
     }
 
     /// Appends a delivery. Calls `dropped` for each message that is dropped for it, older ones or the delivery itself;
@@ -163,6 +172,7 @@ impl<T: Queued> Queue<T> {
             };
             limits.tenant.messages = limits.tenant.messages.saturating_add(1);
             limits.tenant.bytes = limits.tenant.bytes.saturating_add(oldest.size());
+            limits.user_bytes = limits.user_bytes.saturating_add(oldest.size());
             dropped(if expired { DropReason::Expired } else { reason }, &oldest);
         }
         self.restore(delivery);
@@ -256,6 +266,8 @@ impl<T: Queued> Queue<T> {
             Some(DropReason::QueueBytes)
         } else if limits.tenant.messages == 0 || size > limits.tenant.bytes {
             Some(DropReason::TenantQueue)
+        } else if size > limits.user_bytes {
+            Some(DropReason::UserQueue)
         } else {
             None
         }
@@ -307,6 +319,7 @@ mod tests {
         bytes: 100_000,
         overflow: Overflow::DropNewest,
         tenant: Room::UNBOUNDED,
+        user_bytes: usize::MAX,
     };
 
     const NOW: MonoTime = MonoTime::from_millis(100);
@@ -390,6 +403,21 @@ mod tests {
         let oldest = QueueLimits { overflow: Overflow::DropOldest, ..full };
         assert_eq!(push(&mut queue, 2, &oldest), [DropReason::TenantQueue]);
         assert_eq!(queue.front(), Some(&Waiting::Here(delivery(2, QoS::AtMostOnce))));
+    }
+
+    #[test]
+    fn the_users_room_counts_for_each_of_its_queues() {
+        let size = cost();
+        let limits = QueueLimits { messages: 9, user_bytes: size, ..LIMITS };
+        let mut queue = Queue::<Waiting>::default();
+        assert_eq!(push(&mut queue, 0, &limits), []);
+        let full = QueueLimits { user_bytes: size - 1, ..limits };
+        assert_eq!(push(&mut queue, 1, &full), [DropReason::UserQueue]);
+        assert_eq!(queue.room(&full).bytes, size - 1);
+        let oldest = QueueLimits { overflow: Overflow::DropOldest, ..full };
+        assert_eq!(push(&mut queue, 2, &oldest), [DropReason::UserQueue]);
+        assert_eq!(queue.front(), Some(&Waiting::Here(delivery(2, QoS::AtMostOnce))));
+        assert_eq!(queue.len(), 1);
     }
 
     #[test]

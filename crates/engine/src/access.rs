@@ -122,7 +122,7 @@ impl Policy {
             }
             Arc::new(all)
         });
-        let limits = (!rights.limits.are_none()).then(|| Box::new(rights.limits));
+        let limits = rights.limits.clone();
         Self { own: own.into(), rules: count, otherwise, tenant, limits }
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use barid_core::drop_reason::DropReason;
+use barid_core::holder::{Held, Holder};
 use barid_core::ids::TenantNumber;
 use barid_core::queue::{Overflow, QueueLimits, Room};
 use barid_core::time::MonoTime;
@@ -133,7 +134,7 @@ impl Account {
         self.quotas.set(now, &before, &after)
     }
 
-    /// The limits of a session's queue, with the room that the tenant has left.
+    /// The limits of a session's queue, with the room that the tenant has left. That of the user is left open.
     pub(crate) fn queue_limits(&self) -> QueueLimits {
         let settings = self.settings.read();
         let limits = &settings.limits;
@@ -150,7 +151,14 @@ impl Account {
                 messages: limits.max_tenant_queued_messages.saturating_sub(self.queued.messages()),
                 bytes: limits.max_tenant_queued_bytes.saturating_sub(self.queued.bytes()),
             },
+            user_bytes: usize::MAX,
         }
+    }
+
+    /// Returns how many bytes more fit into all queues of a user together.
+    pub(crate) fn queue_room_of(&self, user: &Holder) -> usize {
+        let common = self.settings.read().limits.max_user_queued_bytes;
+        usize::try_from(user.room(Held::QueuedBytes, common)).unwrap_or(usize::MAX)
     }
 
     /// The counters of one thread.
@@ -175,6 +183,9 @@ impl Account {
             DropReason::QueueBytes => Quota::MaxQueuedBytes,
             DropReason::RetainedMessages => Quota::MaxRetainedMessages,
             DropReason::RetainedBytes => Quota::MaxRetainedBytes,
+            DropReason::UserQueue => Quota::MaxUserQueuedBytes,
+            DropReason::UserRetainedMessages => Quota::MaxUserRetainedMessages,
+            DropReason::UserRetainedBytes => Quota::MaxUserRetainedBytes,
             DropReason::TenantQueue => {
                 let most = self.limits().max_tenant_queued_messages;
                 if self.queued.messages() >= most {
@@ -189,15 +200,21 @@ impl Account {
 
     /// Counts that a quota has refused something to a client, and logs it now and then.
     pub fn refused(&self, worker: &Worker, quota: Quota, client: &str) {
-        self.refused_to(worker, quota, &UserLimits::NONE, client);
+        // A user may have another limit than that of the tenant for every user.
+        let limit = quota.limit(&self.limits()).filter(|_| !quota.is_of_held());
+        self.count_refusal(worker, quota, limit, client);
     }
 
     /// Counts that a quota has refused something to a client, whose user has limits of its `own`, and logs it now
     /// and then.
     pub fn refused_to(&self, worker: &Worker, quota: Quota, own: &UserLimits, client: &str) {
+        self.count_refusal(worker, quota, own.limit(quota, &self.limits()), client);
+    }
+
+    fn count_refusal(&self, worker: &Worker, quota: Quota, limit: Option<u64>, client: &str) {
         self.counters(worker.id).refused(quota, 1);
         if self.quotas.tells(worker.now, quota) {
-            let (tenant, limit) = (&*self.name, own.limit(quota, &self.limits()));
+            let tenant = &*self.name;
             let client = &*cut(client, CLIENT_MAX);
             info!(
                 tenant,
@@ -287,9 +304,8 @@ impl Account {
         for own in self.counters.iter().filter_map(OnceLock::get) {
             totals.add(&own.counters);
         }
-        totals.refused[Quota::MaxEntities as usize] +=
-            self.refused_entities.load(Ordering::Relaxed);
-        totals.refused[Quota::MaxTenantEntityBytes as usize] +=
+        totals.refused[Quota::MaxEntities] += self.refused_entities.load(Ordering::Relaxed);
+        totals.refused[Quota::MaxTenantEntityBytes] +=
             self.refused_entity_bytes.load(Ordering::Relaxed);
         totals
     }

@@ -1,16 +1,18 @@
 //! Denials: failed logins, and requests that the rules or keys of a client do not allow.
 //!
 //! Each denial is counted for its tenant and action. The last denials of a tenant are remembered for the
-//! command `barid why`. The first denials of each second are written to the log. Three bounds limit the cost
-//! of a flood:
+//! command `barid why`. The first denials of each second are written to the log. Logins are kept apart from what the rules
+//! deny: whoever tries passwords must not hide the denials of clients that are connected. Three bounds limit the cost of a
+//! flood:
 //!
 //! | bound | beyond it |
 //! | --- | --- |
-//! | `REMEMBERED_MAX` different denials of a tenant | The oldest is forgotten. A repetition only raises a count |
-//! | `LINES_MAX` log lines in a second for a tenant | Denials are counted, and one line reports their number |
+//! | `REMEMBERED_MAX` different logins, and as many other denials, of a tenant | The oldest is forgotten. A repetition only raises a count |
+//! | `LINES_MAX` log lines in a second for the logins, and for the other denials, of a tenant | Denials are counted, and one line reports their number |
 //! | `ALL_LINES_MAX` log lines in a second for all tenants | The same |
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,14 +27,14 @@ use crate::drops::cut;
 use crate::names::full_name;
 use crate::sync::Mutex;
 
-/// Maximum number of different denials that are remembered for a tenant: at most some 45 KiB, and enough to
-/// see which clients are affected.
+/// Maximum number of different logins, and of different other denials, that are remembered for a tenant: at most some
+/// 45 KiB each, and enough to see which clients are affected.
 const REMEMBERED_MAX: usize = 64;
 
 /// Time for which denials keep a tenant that is unused otherwise: a fleet with a wrong password has no connections.
 const KEPT: Duration = Duration::from_secs(60 * 60);
 
-/// Maximum number of log lines for one tenant in a second. An operator who tests one client sees each denial;
+/// Maximum number of log lines in a second for the logins, or the other denials, of one tenant. An operator who tests one client sees each denial;
 /// beyond that, the summary says more than single lines would.
 const LINES_MAX: u32 = 5;
 
@@ -107,13 +109,20 @@ pub struct DenialLog(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The remembered denials, in the order of their last repetition: the newest is at the end.
+    logins: Recent,
+    others: Recent,
+    /// Number of denials since the last summary that were counted and not logged.
+    unwritten: u64,
+}
+
+/// The last logins, or the last other denials.
+#[derive(Debug, Default)]
+struct Recent {
+    /// In the order of their last repetition: the newest is at the end.
     remembered: VecDeque<Remembered>,
     /// The current second, and the number of log lines written in it.
     second: u64,
     lines: u32,
-    /// Number of denials since the last summary that were counted and not logged.
-    unwritten: u64,
 }
 
 /// How a denial appears in the log.
@@ -187,13 +196,17 @@ impl DenialLog {
         may_write: impl FnOnce() -> bool,
     ) -> Line {
         let mut state = self.0.lock();
-        state.remember(now, denial);
+        let recent = match denial.action {
+            Action::Login => &mut state.logins,
+            _ => &mut state.others,
+        };
+        recent.remember(now, denial);
         let second = second(now);
-        if second > state.second {
-            (state.second, state.lines) = (second, 0);
+        if second > recent.second {
+            (recent.second, recent.lines) = (second, 0);
         }
-        if state.lines < LINES_MAX && may_write() {
-            state.lines += 1;
+        if recent.lines < LINES_MAX && may_write() {
+            recent.lines += 1;
             return Line::Written;
         }
         state.unwritten += 1;
@@ -202,17 +215,28 @@ impl DenialLog {
 
     /// Whether nothing has been denied for so long that what is remembered may be forgotten.
     pub(crate) fn is_quiet(&self, now: MonoTime) -> bool {
-        self.0.lock().remembered.back().is_none_or(|last| last.at.after(KEPT) <= now)
+        let state = self.0.lock();
+        let mut last = state.both().filter_map(|recent| recent.remembered.back());
+        last.all(|last| last.at.after(KEPT) <= now)
     }
 
     /// The remembered denials that match `wanted`, newest first.
     pub fn recent(&self, wanted: &Wanted<'_>) -> Vec<Remembered> {
         let state = self.0.lock();
-        state.remembered.iter().rev().filter(|denial| wanted.has(denial)).cloned().collect()
+        let all = state.both().flat_map(|recent| recent.remembered.iter().rev());
+        let mut found: Vec<_> = all.filter(|denial| wanted.has(denial)).cloned().collect();
+        found.sort_by_key(|denial| Reverse(denial.at));
+        found
     }
 }
 
 impl State {
+    fn both(&self) -> impl Iterator<Item = &Recent> {
+        [&self.others, &self.logins].into_iter()
+    }
+}
+
+impl Recent {
     fn remember(&mut self, at: MonoTime, denial: &Denial<'_>) {
         let user = denial.user.map(|user| cut(user, USER_MAX));
         let client = cut(denial.client, CLIENT_MAX);
@@ -337,6 +361,22 @@ mod tests {
         assert_eq!(all.len(), REMEMBERED_MAX);
         assert_eq!((all[0].client.as_str(), all[0].count), ("again", REMEMBERED_MAX as u64 + 10));
         assert!(all.iter().all(|denial| denial.client != "first"));
+    }
+
+    #[test]
+    fn logins_and_other_denials_take_no_room_from_each_other() {
+        let log = DenialLog::default();
+        log.note(at(1), &denial(Action::Publish, "one", "a/b"), || true);
+        for n in 0..1_000 {
+            let name = format!("guess {n}");
+            log.note(at(2), &denial(Action::Login, &name, "t"), || true);
+        }
+        let line = log.note(at(3), &denial(Action::Subscribe, "one", "a/#"), || true);
+        assert_eq!(line, Line::Written);
+        let all = log.recent(&Wanted::default());
+        assert_eq!(all.len(), REMEMBERED_MAX + 2);
+        assert_eq!(all[0].action, Action::Subscribe);
+        assert_eq!(all.last().map(|last| last.action), Some(Action::Publish));
     }
 
     #[test]

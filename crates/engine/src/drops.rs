@@ -198,6 +198,20 @@ pub const fn explanation(reason: DropReason) -> &'static str {
              messages wait with `barid session list`, drop those whose clients do not return, or \
              raise the limits."
         }
+        DropReason::UserQueue => {
+            "The queues of the user's sessions together reached max_user_queued_bytes, or the limit of this \
+             user: let its clients connect and take their messages, or raise the limit."
+        }
+        DropReason::UserRetainedMessages => {
+            "The message was to be retained, and its publisher has set as many retained messages as \
+             max_user_retained_messages, or the limit of this user, allows: remove some by publishing empty \
+             ones, or raise the limit."
+        }
+        DropReason::UserRetainedBytes => {
+            "The message was to be retained, and the retained messages of its publisher are as large as \
+             max_user_retained_bytes, or the limit of this user, allows: remove some by publishing empty \
+             ones, or raise the limit."
+        }
         DropReason::StoreUnreadable => {
             "The message could not be read back from the data directory: see the broker's log, and \
              check the directory with `barid doctor` when the broker is stopped."

@@ -257,7 +257,12 @@ impl Context {
             expires_at: life.map(|life| now.after(life)),
             ..will.message.publication()
         };
-        let publisher = Publisher { session: session.id, client_id: &session.client_id };
+        let holder = session.state().holder().cloned();
+        let publisher = Publisher {
+            session: session.id,
+            client_id: &session.client_id,
+            holder: holder.as_ref(),
+        };
         self.publish_message(tenant, publisher, &publication)
     }
 

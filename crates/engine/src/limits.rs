@@ -1,7 +1,9 @@
 //! Limits on what the clients of a tenant may use.
 
 use std::fmt;
+use std::ops::{Index, IndexMut};
 
+use barid_core::holder::{Held, HeldLimits};
 use serde::{Deserialize, Serialize};
 
 use crate::durability::DurabilityClass;
@@ -63,6 +65,8 @@ limits! {
     user_outbound_bytes_rate: u64 = 0,
     /// Maximum number of sessions, with and without a client. Beyond, clients without a session are refused.
     max_sessions: usize = 1_000_000,
+    /// Maximum number of sessions of one user. 0: no limit.
+    max_user_sessions: u64 = 0,
     /// Maximum length of a client identifier, in bytes; at least 23 (MQTT-3.1.3-5).
     max_client_id_bytes: usize = 1_024,
     /// Maximum size of a packet that a client may send, in bytes.
@@ -84,6 +88,8 @@ limits! {
     max_tenant_queued_messages: usize = 100_000_000,
     /// Maximum size of the messages that wait for all clients of the tenant together, in bytes.
     max_tenant_queued_bytes: usize = 1024 * 1024 * 1024 * 1024,
+    /// Maximum size of the messages that wait for all clients of one user together, in bytes. 0: no limit.
+    max_user_queued_bytes: u64 = 0,
     /// What happens when a queue is full.
     queue_overflow: QueueOverflow = QueueOverflow::DropNewest,
     /// Durability class: what an acknowledgement promises, `memory` or `local`. `[[durability]]` sets
@@ -93,6 +99,8 @@ limits! {
     max_subscriptions: usize = 10_000,
     /// Maximum number of subscriptions of all sessions of the tenant together.
     max_tenant_subscriptions: usize = 10_000_000,
+    /// Maximum number of subscriptions of all sessions of one user together. 0: no limit.
+    max_user_subscriptions: u64 = 0,
     /// Maximum memory of the subscriptions of one client, approximately, in bytes.
     max_subscription_bytes: usize = 16 * 1024 * 1024,
     /// Maximum number of levels of all patterns of wildcards in the tenant's subscriptions: `a/+` and `b/+`
@@ -104,10 +112,20 @@ limits! {
     max_retained_messages: usize = 1_000_000,
     /// Maximum size of the retained messages of the tenant, in bytes, including an overhead for each.
     max_retained_bytes: usize = 1024 * 1024 * 1024,
+    /// Maximum number of retained messages that one user has set. 0: no limit.
+    max_user_retained_messages: u64 = 0,
+    /// Maximum size of the retained messages that one user has set, in bytes, including an overhead for each. 0: no
+    /// limit.
+    max_user_retained_bytes: u64 = 0,
     /// Maximum number of keys in the state store. Beyond, a SET of a new key is refused.
     max_state_keys: usize = 1_000_000,
     /// Maximum size of the keys and values in the state store, in bytes, including an overhead for each key.
     max_state_bytes: usize = 1024 * 1024 * 1024,
+    /// Maximum number of keys in the state store that one user has set. 0: no limit.
+    max_user_state_keys: u64 = 0,
+    /// Maximum size of the keys that one user has set and of their values, in bytes, including an overhead for each
+    /// key. 0: no limit.
+    max_user_state_bytes: u64 = 0,
     /// Maximum size of a value in the state store, in bytes.
     max_state_value: usize = 1024 * 1024,
     /// Maximum number of keys that all clients together watch in the state store.
@@ -137,7 +155,7 @@ limits! {
 }
 
 impl Limits {
-    /// Whether any limit applies to each user separately.
+    /// Whether any limit of connections or rates applies to each user separately.
     pub fn are_of_users(&self) -> bool {
         let rates = [
             self.user_connect_rate,
@@ -146,6 +164,16 @@ impl Limits {
             self.user_outbound_bytes_rate,
         ];
         self.max_user_connections > 0 || rates.iter().any(|rate| *rate > 0)
+    }
+
+    /// The limits of what each user may hold.
+    pub fn of_held(&self) -> HeldLimits {
+        Held::ALL.map(|held| self.held(held))
+    }
+
+    /// The limit of what each user may hold; 0: there is none.
+    pub fn held(&self, held: Held) -> u64 {
+        Quota::of_held(held).limit(self).expect("it is a limit of a tenant")
     }
 }
 
@@ -186,20 +214,27 @@ quotas! {
     MaxUserConnections = "max_user_connections",
     MaxTenants = "max_tenants",
     MaxSessions = "max_sessions",
+    MaxUserSessions = "max_user_sessions",
     MaxClientIdBytes = "max_client_id_bytes",
     MaxPacketSize = "max_packet_size",
     MaxSubscriptions = "max_subscriptions",
     MaxTenantSubscriptions = "max_tenant_subscriptions",
+    MaxUserSubscriptions = "max_user_subscriptions",
     MaxSubscriptionBytes = "max_subscription_bytes",
     MaxPatternLevels = "max_pattern_levels",
     MaxQueuedMessages = "max_queued_messages",
     MaxQueuedBytes = "max_queued_bytes",
     MaxTenantQueuedMessages = "max_tenant_queued_messages",
     MaxTenantQueuedBytes = "max_tenant_queued_bytes",
+    MaxUserQueuedBytes = "max_user_queued_bytes",
     MaxRetainedMessages = "max_retained_messages",
     MaxRetainedBytes = "max_retained_bytes",
+    MaxUserRetainedMessages = "max_user_retained_messages",
+    MaxUserRetainedBytes = "max_user_retained_bytes",
     MaxStateKeys = "max_state_keys",
     MaxStateBytes = "max_state_bytes",
+    MaxUserStateKeys = "max_user_state_keys",
+    MaxUserStateBytes = "max_user_state_bytes",
     MaxStateValue = "max_state_value",
     MaxStateWatchers = "max_state_watchers",
     MaxEntities = "max_entities",
@@ -223,20 +258,27 @@ impl Quota {
             Self::MaxConnections => of_count(limits.max_connections),
             Self::MaxUserConnections => of_count(limits.max_user_connections),
             Self::MaxSessions => of_count(limits.max_sessions),
+            Self::MaxUserSessions => limits.max_user_sessions,
             Self::MaxClientIdBytes => of_count(limits.max_client_id_bytes),
             Self::MaxPacketSize => of_count(limits.max_packet_size),
             Self::MaxSubscriptions => of_count(limits.max_subscriptions),
             Self::MaxTenantSubscriptions => of_count(limits.max_tenant_subscriptions),
+            Self::MaxUserSubscriptions => limits.max_user_subscriptions,
             Self::MaxSubscriptionBytes => of_count(limits.max_subscription_bytes),
             Self::MaxPatternLevels => of_count(limits.max_pattern_levels),
             Self::MaxQueuedMessages => of_count(limits.max_queued_messages),
             Self::MaxQueuedBytes => of_count(limits.max_queued_bytes),
             Self::MaxTenantQueuedMessages => of_count(limits.max_tenant_queued_messages),
             Self::MaxTenantQueuedBytes => of_count(limits.max_tenant_queued_bytes),
+            Self::MaxUserQueuedBytes => limits.max_user_queued_bytes,
             Self::MaxRetainedMessages => of_count(limits.max_retained_messages),
             Self::MaxRetainedBytes => of_count(limits.max_retained_bytes),
+            Self::MaxUserRetainedMessages => limits.max_user_retained_messages,
+            Self::MaxUserRetainedBytes => limits.max_user_retained_bytes,
             Self::MaxStateKeys => of_count(limits.max_state_keys),
             Self::MaxStateBytes => of_count(limits.max_state_bytes),
+            Self::MaxUserStateKeys => limits.max_user_state_keys,
+            Self::MaxUserStateBytes => limits.max_user_state_bytes,
             Self::MaxStateValue => of_count(limits.max_state_value),
             Self::MaxStateWatchers => of_count(limits.max_state_watchers),
             Self::MaxEntities => of_count(limits.max_entities),
@@ -248,6 +290,70 @@ impl Quota {
     pub fn is_optional(self) -> bool {
         (self as usize) < THROTTLES
             || matches!(self, Self::ConnectRate | Self::UserConnectRate | Self::MaxUserConnections)
+            || self.is_of_held()
+    }
+
+    /// Whether the quota is about what each user holds.
+    pub fn is_of_held(self) -> bool {
+        Held::ALL.iter().any(|held| self == Self::of_held(*held))
+    }
+
+    /// The quotas of connections and rates of each user.
+    pub const OF_CONNECTIONS: [Self; 5] = [
+        Self::MaxUserConnections,
+        Self::UserConnectRate,
+        Self::UserPublishRate,
+        Self::UserInboundBytesRate,
+        Self::UserOutboundBytesRate,
+    ];
+
+    /// The quota of what each user may hold.
+    pub const fn of_held(held: Held) -> Self {
+        match held {
+            Held::Sessions => Self::MaxUserSessions,
+            Held::Subscriptions => Self::MaxUserSubscriptions,
+            Held::QueuedBytes => Self::MaxUserQueuedBytes,
+            Held::RetainedMessages => Self::MaxUserRetainedMessages,
+            Held::RetainedBytes => Self::MaxUserRetainedBytes,
+            Held::StateKeys => Self::MaxUserStateKeys,
+            Held::StateBytes => Self::MaxUserStateBytes,
+        }
+    }
+}
+
+/// A value for each quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByQuota<T>([T; Quota::ALL.len()]);
+
+impl<T> ByQuota<T> {
+    /// The values, in the order of [`Quota::ALL`].
+    pub fn as_slice(&self) -> &[T] {
+        &self.0
+    }
+
+    /// The values, in the order of [`Quota::ALL`].
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+impl<T: Default> Default for ByQuota<T> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| T::default()))
+    }
+}
+
+impl<T> Index<Quota> for ByQuota<T> {
+    type Output = T;
+
+    fn index(&self, quota: Quota) -> &T {
+        &self.0[quota as usize]
+    }
+}
+
+impl<T> IndexMut<Quota> for ByQuota<T> {
+    fn index_mut(&mut self, quota: Quota) -> &mut T {
+        &mut self.0[quota as usize]
     }
 }
 

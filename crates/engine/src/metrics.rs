@@ -11,7 +11,7 @@ use mqtt_proto::PacketType;
 use statestore_proto::{Refusal, Reply, Verb};
 
 use crate::denied_action::Action;
-use crate::limits::{Quota, THROTTLES};
+use crate::limits::{ByQuota, Quota, THROTTLES};
 
 /// A counter that one thread increments and any thread reads.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub struct Counters {
     pub sent: Traffic,
     dropped: [Counter; DropReason::ALL.len()],
     denied: [Counter; Action::ALL.len()],
-    refused: [Counter; Quota::ALL.len()],
+    refused: ByQuota<Counter>,
     throttled_ms: [Counter; THROTTLES],
     /// PUBLISH packets from clients that no subscription matched.
     pub unmatched: Counter,
@@ -127,7 +127,7 @@ impl Counters {
 
     /// Counts refusals because of a quota.
     pub fn refused(&self, quota: Quota, count: u64) {
-        self.refused[quota as usize].add(count);
+        self.refused[quota].add(count);
     }
 
     /// Counts the time that a connection had to wait because of a quota.
@@ -152,8 +152,8 @@ pub struct Totals {
     pub dropped: [u64; DropReason::ALL.len()],
     /// Denials, by [`Action`].
     pub denied: [u64; Action::ALL.len()],
-    /// Refusals, by [`Quota`].
-    pub refused: [u64; Quota::ALL.len()],
+    /// Refusals.
+    pub refused: ByQuota<u64>,
     /// Time that connections had to wait, in milliseconds, by [`Quota`].
     pub throttled_ms: [u64; THROTTLES],
     /// See [`Counters::unmatched`].
@@ -188,7 +188,7 @@ impl Totals {
         add(&mut self.bytes_sent, &counters.sent.bytes);
         add(&mut self.dropped, &counters.dropped);
         add(&mut self.denied, &counters.denied);
-        add(&mut self.refused, &counters.refused);
+        add(self.refused.as_mut_slice(), counters.refused.as_slice());
         add(&mut self.throttled_ms, &counters.throttled_ms);
         self.unmatched += counters.unmatched.get();
         self.unauthorised += counters.unauthorised.get();
@@ -214,7 +214,7 @@ impl Totals {
         add(&mut self.bytes_sent, &other.bytes_sent);
         add(&mut self.dropped, &other.dropped);
         add(&mut self.denied, &other.denied);
-        add(&mut self.refused, &other.refused);
+        add(self.refused.as_mut_slice(), other.refused.as_slice());
         add(&mut self.throttled_ms, &other.throttled_ms);
         add(self.requests.as_flattened_mut(), other.requests.as_flattened());
         self.unmatched += other.unmatched;

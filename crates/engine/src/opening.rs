@@ -96,8 +96,8 @@ impl Found {
         for (tenant, session) in &self.sessions {
             announce_session(tenant, session);
         }
-        for (tenant, message) in &self.retained {
-            tenant.retained.write().set(message);
+        for (tenant, record) in self.retained.drain(..) {
+            tenant.retained.write().set(record);
         }
     }
 }

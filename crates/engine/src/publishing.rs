@@ -84,7 +84,9 @@ impl Context {
         if source.enters_entities && !targets.bindings().is_empty() {
             let mut messages = run.in_buffer(bytes, self.worker.now);
             // Messages that cannot be retained are refused below, so no entity may get them.
-            if !(is_told && messages.retain()) || may_retain(tenant, &mut messages) {
+            if !(is_told && messages.retain())
+                || may_retain(tenant, publisher.holder, &mut messages)
+            {
                 self.enter(source, &targets, run, bytes, &mut published);
             }
             if run.is_empty() {
@@ -93,7 +95,7 @@ impl Context {
         }
         let mut messages = run.in_buffer(bytes, self.worker.now);
         if messages.retain() {
-            if let Err(reason) = retain(tenant, &mut messages) {
+            if let Err(reason) = retain(tenant, publisher.holder, &mut messages) {
                 let (topic, client) = (messages.topic(), publisher.client_id);
                 tenant.dropped(&self.worker, reason, Some(topic), client);
                 if is_told {

@@ -39,8 +39,16 @@ impl Queued {
         self.has_full.store(true, Ordering::Release);
     }
 
-    /// Takes the registered queues, which the caller must check.
-    pub fn take_full(&self) -> Vec<Weak<dyn Full>> {
+    /// Has the registered queues checked. The caller holds none of the tenant's locks.
+    pub fn look_for_room(&self) {
+        for full in self.take_full() {
+            if let Some(full) = full.upgrade() {
+                full.look_for_room();
+            }
+        }
+    }
+
+    fn take_full(&self) -> Vec<Weak<dyn Full>> {
         if !self.has_full.load(Ordering::Acquire) {
             return Vec::new();
         }

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use barid_core::durable::keys::ManagedKey;
 use barid_core::durable::recovery::{Recovered, RecoveryCause};
 use barid_core::durable::{
-    self, EntityRecord, ManagedRecord, Recovery, RecoveryError, SessionRecord, SessionStateRecord,
-    SubscriptionRecord, keys,
+    self, EntityRecord, ManagedRecord, Recovery, RecoveryError, RetainedRecord, SessionRecord,
+    SessionStateRecord, SubscriptionRecord, keys,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
-use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::{Partition, StateRecord};
 use barid_core::time::{MonoTime, WallTime};
@@ -72,7 +71,7 @@ pub(crate) struct Found {
     pub(crate) of: Arc<DurableShard>,
     pub(crate) counts: Counts,
     pub(crate) sessions: Vec<(Arc<Tenant>, SessionRef)>,
-    pub(crate) retained: Vec<(Arc<Tenant>, Arc<Message>)>,
+    pub(crate) retained: Vec<(Arc<Tenant>, RetainedRecord)>,
     pub(crate) void_retained: Vec<(TenantNumber, Box<str>)>,
     pub(crate) keys: Vec<(Arc<Tenant>, Partition<Watching>)>,
     pub(crate) entities: Recovering,
@@ -125,7 +124,7 @@ struct Reader<'a> {
     sessions: HashMap<SessionNumber, (Arc<Tenant>, SessionRef)>,
     /// The session whose entries are being read, and the entries read so far.
     entries: (SessionNumber, Vec<(EntryNumber, EntryRecord)>),
-    retained: Vec<(Arc<Tenant>, Arc<Message>)>,
+    retained: Vec<(Arc<Tenant>, RetainedRecord)>,
     /// Retained messages that are to be removed: they have expired, or may be outdated.
     void_retained: Vec<(TenantNumber, Box<str>)>,
     keys: HashMap<TenantNumber, Partition<Watching>>,
@@ -181,7 +180,8 @@ impl Recovery for Reader<'_> {
         let session = SessionRef::new(id, Arc::clone(&tenant.account), client_id, durable);
         {
             let mut state = session.state();
-            state.user = record.user;
+            let holder = record.user.map(|user| tenant.quotas.holder(&user));
+            session.set_holder(&mut state, holder.as_ref());
             state.expiry = record.expiry;
             state.away_since = record.away_since;
             state.will = record.will.map(|will| {
@@ -230,7 +230,8 @@ impl Recovery for Reader<'_> {
         self.found.queued += 1;
     }
 
-    fn retained(&mut self, tenant: TenantNumber, message: Message) {
+    fn retained(&mut self, tenant: TenantNumber, record: RetainedRecord) {
+        let RetainedRecord { message, holder } = record;
         let own = &self.tenants[&tenant];
         let topic = message.publication().topic;
         // If the class of the topic has changed, the stored message may be outdated.
@@ -239,7 +240,8 @@ impl Recovery for Reader<'_> {
             self.void_retained.push((tenant, topic.into()));
             return;
         }
-        self.retained.push((Arc::clone(own), Arc::new(message)));
+        let holder = holder.map(|holder| own.quotas.holder(holder.name()));
+        self.retained.push((Arc::clone(own), RetainedRecord { message, holder }));
         self.found.retained += 1;
     }
 
@@ -247,9 +249,11 @@ impl Recovery for Reader<'_> {
         self.tenants[&tenant].state_store().recover_clock(latest);
     }
 
-    fn state(&mut self, tenant: TenantNumber, key: &[u8], record: StateRecord) {
+    fn state(&mut self, tenant: TenantNumber, key: &[u8], mut record: StateRecord) {
         let found = self.keys.entry(tenant).or_default();
-        self.tenants[&tenant].state_store().recover(found, key, record);
+        let tenant = &self.tenants[&tenant];
+        record.holder = record.holder.map(|holder| tenant.quotas.holder(holder.name()));
+        tenant.state_store().recover(found, key, record);
         self.found.keys += 1;
     }
 

@@ -1,10 +1,12 @@
-//! The retained messages of one tenant, with their number and size against the limits. Those of the broker
-//! are counted separately.
+//! The retained messages of one tenant, with their number and size against the limits: for the tenant, and for the user
+//! who has set each. Those of the broker are counted separately.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use barid_core::drop_reason::DropReason;
+use barid_core::durable::RetainedRecord;
+use barid_core::holder::{Held, Holder};
 use barid_core::message::Message;
 use barid_core::retained::{RetainedStore, Walked};
 use barid_core::time::MonoTime;
@@ -24,7 +26,7 @@ pub const STEPS: usize = 1_000;
 
 /// The retained messages of one tenant.
 pub struct Retained {
-    store: RetainedStore<Arc<Message>>,
+    store: RetainedStore<RetainedRecord>,
     /// Number of retained messages of the broker (`$SYS`).
     own: usize,
     /// Memory of the other messages, approximately, in bytes.
@@ -49,39 +51,61 @@ impl Retained {
 
     /// The retained message of a topic.
     pub fn get(&self, topic: &str) -> Option<&Arc<Message>> {
-        self.store.get(topic)
+        self.store.get(topic).map(|record| &record.message)
     }
 
-    /// Checks whether the limits allow a message to become the retained message of its topic.
-    pub fn admits(&self, message: &Message, limits: &Limits) -> Result<(), DropReason> {
+    /// Checks whether the limits allow a message of a user to become the retained message of its topic.
+    pub fn admits(
+        &self,
+        message: &Message,
+        user: Option<&Arc<Holder>>,
+        limits: &Limits,
+    ) -> Result<(), DropReason> {
         let topic = message.publication().topic;
         if is_sys(topic) {
             return Ok(());
         }
-        let present = self.store.get(topic).map(|present| weight(present));
+        let present = self.store.get(topic);
         if present.is_none() && self.count() >= limits.max_retained_messages {
             return Err(DropReason::RetainedMessages);
         }
-        let (before, after) = (present.unwrap_or(0), weight(message));
+        let (before, after) =
+            (present.map_or(0, |present| weight(&present.message)), weight(message));
         // A message that is no larger than the present one is always admitted.
         if after > before && self.bytes - before + after > limits.max_retained_bytes {
             return Err(DropReason::RetainedBytes);
+        }
+        let Some(user) = user else { return Ok(()) };
+        let is_theirs = present
+            .and_then(|present| present.holder.as_ref())
+            .is_some_and(|of| Arc::ptr_eq(of, user));
+        let before = if is_theirs { before } else { 0 };
+        if !is_theirs && user.room(Held::RetainedMessages, limits.max_user_retained_messages) == 0 {
+            return Err(DropReason::UserRetainedMessages);
+        }
+        let room = user.room(Held::RetainedBytes, limits.max_user_retained_bytes);
+        if after > before && (after - before) as u64 > room {
+            return Err(DropReason::UserRetainedBytes);
         }
         Ok(())
     }
 
     /// Makes a message the retained message of its topic.
-    pub fn set(&mut self, message: &Arc<Message>) {
-        let added = weight(message);
-        let own = is_sys(message.publication().topic);
-        let replaced = self.store.set(message.publication().topic, Arc::clone(message));
-        match (own, &replaced) {
-            (true, None) => self.own += 1,
-            (true, Some(_)) => {}
-            (false, replaced) => {
-                self.bytes += added;
-                self.bytes -= replaced.as_ref().map_or(0, |replaced| weight(replaced));
-            }
+    pub fn set(&mut self, record: RetainedRecord) {
+        let message = Arc::clone(&record.message);
+        let topic = message.publication().topic;
+        if is_sys(topic) {
+            self.own += usize::from(self.store.set(topic, record).is_none());
+            return;
+        }
+        let added = weight(&message);
+        self.bytes += added;
+        if let Some(holder) = &record.holder {
+            holder.add(Held::RetainedMessages, 1);
+            holder.add(Held::RetainedBytes, added as u64);
+        }
+        if let Some(replaced) = self.store.set(topic, record) {
+            self.forget(&replaced);
         }
     }
 
@@ -101,15 +125,15 @@ impl Retained {
         mut expired: impl FnMut(&str),
     ) -> Walked {
         let mut removed = Vec::new();
-        let walked = self.store.retain(after, STEPS, |topic, message| {
-            let keep = !message.is_expired(now);
+        let walked = self.store.retain(after, STEPS, |topic, record| {
+            let keep = !record.message.is_expired(now);
             if !keep {
                 expired(topic);
-                removed.push(Arc::clone(message));
+                removed.push(record.clone());
             }
             keep
         });
-        removed.iter().for_each(|message| self.forget(message));
+        removed.iter().for_each(|record| self.forget(record));
         walked
     }
 
@@ -126,16 +150,21 @@ impl Retained {
         filter: &str,
         after: Option<&str>,
         steps: &mut usize,
-        found: impl FnMut(&str, &Arc<Message>) -> ControlFlow<()>,
+        mut found: impl FnMut(&str, &Arc<Message>) -> ControlFlow<()>,
     ) -> Walked {
-        self.store.walk(filter, after, steps, found)
+        self.store.walk(filter, after, steps, |topic, record| found(topic, &record.message))
     }
 
-    fn forget(&mut self, removed: &Message) {
-        if is_sys(removed.publication().topic) {
+    fn forget(&mut self, removed: &RetainedRecord) {
+        if is_sys(removed.message.publication().topic) {
             self.own -= 1;
-        } else {
-            self.bytes -= weight(removed);
+            return;
+        }
+        let weight = weight(&removed.message);
+        self.bytes -= weight;
+        if let Some(holder) = &removed.holder {
+            holder.give_back(Held::RetainedMessages, 1);
+            holder.give_back(Held::RetainedBytes, weight as u64);
         }
     }
 }
@@ -162,12 +191,16 @@ mod tests {
         }))
     }
 
+    fn plain(topic: &str, payload: usize) -> RetainedRecord {
+        RetainedRecord { message: message(topic, payload), holder: None }
+    }
+
     #[test]
     fn what_is_counted_is_what_is_there() {
         let mut retained = Retained::with_seed(1);
         let own = "$SYS/x";
         for (topic, payload) in [("a", 1), ("a", 100), ("b", 7), (own, 9), ("c", 5)] {
-            retained.set(&message(topic, payload));
+            retained.set(plain(topic, payload));
         }
         let weighs =
             |payloads: &[usize]| payloads.iter().map(|n| OVERHEAD + n + 1 + COPIES).sum::<usize>();
@@ -184,7 +217,7 @@ mod tests {
     #[test]
     fn both_bounds_hold_for_new_messages_and_larger_ones() {
         let mut retained = Retained::with_seed(1);
-        retained.set(&message("a", 100));
+        retained.set(plain("a", 100));
         let bytes = retained.bytes();
         let limits = |max_retained_messages, max_retained_bytes| Limits {
             max_retained_messages,
@@ -192,7 +225,7 @@ mod tests {
             ..Limits::default()
         };
         let admits = |topic: &str, payload, limits: &Limits| {
-            retained.admits(&message(topic, payload), limits)
+            retained.admits(&message(topic, payload), None, limits)
         };
         assert_eq!(admits("b", 1, &limits(1, 1_000_000)), Err(DropReason::RetainedMessages));
         assert_eq!(admits("a", 1_000, &limits(1, 1_000_000)), Ok(()));
@@ -200,5 +233,47 @@ mod tests {
         assert_eq!(admits("a", 99, &limits(9, 10)), Ok(()), "it becomes less");
         assert_eq!(admits("b", 1, &limits(9, bytes)), Err(DropReason::RetainedBytes));
         assert_eq!(admits("$SYS/x", 9, &limits(0, 0)), Ok(()));
+    }
+
+    #[test]
+    fn a_message_counts_for_the_user_who_has_set_it_last() {
+        let mut retained = Retained::with_seed(1);
+        let [ada, bob] = ["ada", "bob"].map(|name| Arc::new(Holder::new(name)));
+        for user in [&ada, &bob] {
+            user.set_own(&Default::default());
+        }
+        let weight = |payload| (OVERHEAD + payload + 1 + COPIES) as u64;
+        let limits = Limits {
+            max_user_retained_messages: 2,
+            max_user_retained_bytes: 2 * weight(10),
+            ..Limits::default()
+        };
+        let by = |user: &Arc<Holder>, topic, payload| RetainedRecord {
+            holder: Some(Arc::clone(user)),
+            ..plain(topic, payload)
+        };
+        let held =
+            |user: &Holder| (user.held(Held::RetainedMessages), user.held(Held::RetainedBytes));
+        retained.set(by(&ada, "a", 10));
+        retained.set(by(&ada, "b", 7));
+        let admits = |retained: &Retained, user, topic, payload| {
+            retained.admits(&message(topic, payload), user, &limits)
+        };
+        let too_many = Err(DropReason::UserRetainedMessages);
+        assert_eq!(admits(&retained, Some(&ada), "c", 1), too_many);
+        assert_eq!(admits(&retained, Some(&ada), "b", 10), Ok(()));
+        let too_large = Err(DropReason::UserRetainedBytes);
+        assert_eq!(admits(&retained, Some(&ada), "b", 11), too_large);
+        assert_eq!(admits(&retained, None, "c", 100), Ok(()), "of no user");
+        assert_eq!(admits(&retained, Some(&bob), "a", 10), Ok(()), "it is no longer ada's");
+        retained.set(by(&bob, "a", 11));
+        assert_eq!((held(&ada), held(&bob)), ((1, weight(7)), (1, weight(11))));
+        retained.set(plain("a", 3));
+        assert_eq!(held(&bob), (0, 0));
+        let walked = retained.remove_expired(None, MonoTime::from_millis(2), |_| ());
+        assert_eq!(walked, Walked::All);
+        assert_eq!((held(&ada), retained.count()), ((0, 0), 1));
+        retained.set(by(&ada, "$SYS/x", 1));
+        assert!(ada.is_empty());
     }
 }

@@ -1,6 +1,10 @@
 //! Retained messages: kept in memory, and noted in the shard of their topic.
 
+use std::sync::Arc;
+
 use barid_core::drop_reason::DropReason;
+use barid_core::durable::RetainedRecord;
+use barid_core::holder::Holder;
 use barid_core::ids;
 use barid_core::message::Message;
 use barid_core::retained::Walked;
@@ -13,33 +17,43 @@ use crate::run::Messages;
 use crate::tenant::Tenant;
 
 /// Whether the limits of the tenant allow the last of the messages to become the retained message of their
-/// topic.
-pub fn may_retain(tenant: &Tenant, messages: &mut Messages<'_>) -> bool {
+/// topic. `user`: the user who has sent them.
+pub fn may_retain(
+    tenant: &Tenant,
+    user: Option<&Arc<Holder>>,
+    messages: &mut Messages<'_>,
+) -> bool {
     let last = messages.len() - 1;
     messages.publication(last).payload.is_empty() || {
         let message = messages.message(last);
-        tenant.retained.read().admits(&message, &tenant.limits()).is_ok()
+        tenant.retained.read().admits(&message, user, &tenant.limits()).is_ok()
     }
 }
 
 /// Makes the last of the messages the retained message of their topic. An empty payload removes the retained
-/// message (MQTT 5 §3.3.1.3).
+/// message (MQTT 5 §3.3.1.3). `user`: the user who has sent them, to whom the message belongs from then on.
 ///
 /// # Errors
-/// The limit of the tenant that is exceeded; [`DropReason::RetainedMessages`] if the topic is too long to be
+/// The limit of the tenant or the user that is exceeded; [`DropReason::RetainedMessages`] if the topic is too long to be
 /// stored; [`DropReason::StoreFull`] if the shard of the topic is closed and the messages have QoS 0. Nothing
 /// has changed then.
-pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropReason> {
+pub fn retain(
+    tenant: &Tenant,
+    user: Option<&Arc<Holder>>,
+    messages: &mut Messages<'_>,
+) -> Result<(), DropReason> {
     let last = messages.len() - 1;
     let removes = messages.publication(last).payload.is_empty();
-    let message = (!removes).then(|| messages.message(last));
+    let record = (!removes)
+        .then(|| RetainedRecord { message: messages.message(last), holder: user.cloned() });
+    let message = record.as_ref().map(|record| &*record.message);
     let mut retained = tenant.retained.write();
-    let is_stored = messages.class().is_stored() || message.as_deref().is_some_and(persists);
+    let is_stored = messages.class().is_stored() || message.is_some_and(persists);
     if is_stored && messages.topic().len() > ids::TEXT_LEN_MAX {
         return Err(DropReason::RetainedMessages);
     }
-    if let Some(message) = &message {
-        retained.admits(message, &tenant.limits())?;
+    if let Some(message) = message {
+        retained.admits(message, user, &tenant.limits())?;
     }
     let present = retained.get(messages.topic());
     let was_stored =
@@ -56,8 +70,8 @@ pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropRe
             messages.wait_for(&shard);
             return Ok(());
         }
-        match message.as_ref().filter(|_| is_stored) {
-            Some(message) => shard.set_retained(tenant.stored_number(), message),
+        match record.as_ref().filter(|_| is_stored) {
+            Some(record) => shard.set_retained(tenant.stored_number(), record.clone()),
             None => shard.remove_retained(tenant.stored_number(), messages.topic()),
         }
         if holds(Rule::AcknowledgeWhenRetained) {
@@ -68,8 +82,8 @@ pub fn retain(tenant: &Tenant, messages: &mut Messages<'_>) -> Result<(), DropRe
         // durable yet.
         messages.wait_for_last(&tenant.shards.of(&tenant.name, messages.topic()));
     }
-    match message {
-        Some(message) => retained.set(&message),
+    match record {
+        Some(record) => retained.set(record),
         None => retained.remove(messages.topic()),
     };
     Ok(())

@@ -29,8 +29,8 @@ pub struct Rights {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Vec<KeyRule>>,
     /// The limits of this user, instead of those for every user of the tenant.
-    #[serde(skip_serializing_if = "UserLimits::are_none")]
-    pub limits: UserLimits,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<UserLimits>>,
 }
 
 impl Rights {
@@ -272,7 +272,7 @@ mod tests {
         assert!(parse("{}").unwrap().are_empty());
         let limited = parse(r#"{"limits":{"publish_rate":10}}"#).unwrap();
         assert!(limited.are_empty(), "a limit is no rule");
-        assert_eq!(limited.limits.publish_rate, Some(10));
+        assert_eq!(limited.limits.unwrap().publish_rate, Some(10));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
+use barid_core::holder::Holder;
 use barid_core::queue::Room;
 use barid_core::topic_index::{SharedGroup, Strategy};
 use foldhash::quality::SeedableRandomState;
@@ -67,6 +68,8 @@ pub struct Publisher<'a> {
     pub session: u64,
     /// The client identifier, for shared subscriptions that choose by it.
     pub client_id: &'a str,
+    /// The user to whom retained messages belong, if it is one.
+    pub holder: Option<&'a Arc<Holder>>,
 }
 
 /// Error: a shard that would have to store a message is closed.
@@ -287,6 +290,7 @@ impl Router {
         let (mut room, fullest) = least;
         let of_tenant =
             (room.messages == limits.tenant.messages, room.bytes == limits.tenant.bytes);
+        let of_user = fullest.is_some_and(|target| target.user_room() == room.bytes);
         let admitted = messages.sizes().take_while(|size| room.take(*size)).count();
         if admitted == messages.len() {
             return Ok(admitted);
@@ -296,6 +300,7 @@ impl Router {
             (true, (true, _)) => Quota::MaxTenantQueuedMessages,
             (true, (false, _)) => Quota::MaxQueuedMessages,
             (false, (_, true)) => Quota::MaxTenantQueuedBytes,
+            (false, (_, false)) if of_user => Quota::MaxUserQueuedBytes,
             (false, (_, false)) => Quota::MaxQueuedBytes,
         };
         for _ in admitted..messages.len() {

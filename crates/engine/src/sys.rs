@@ -61,7 +61,7 @@ pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
             retain: true,
             expires_at: None,
         };
-        let nobody = Publisher { session: 0, client_id: "" };
+        let nobody = Publisher { session: 0, client_id: "", holder: None };
         context.publish_message(tenant, nobody, &publication);
     }
 }

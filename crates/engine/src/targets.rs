@@ -173,6 +173,14 @@ impl Target<'_> {
         }
     }
 
+    /// Returns how many bytes more fit into all queues of the session's user.
+    pub fn user_room(&self) -> usize {
+        match self {
+            Self::Session(recipient) => recipient.subscriber.user_room(),
+            Self::Entity(_) | Self::Shared(_) => usize::MAX,
+        }
+    }
+
     /// Whether this is the session with this number and the session asked not to get its own messages (No
     /// Local).
     pub fn is_own(&self, session: u64) -> bool {

@@ -310,8 +310,8 @@ fn quotas(text: &mut String, snapshots: &[Snapshot]) {
         "Refusals because a quota of the tenant or of a user is reached.",
     );
     for snapshot in snapshots {
-        for (quota, count) in Quota::ALL.iter().zip(snapshot.totals.refused) {
-            if count > 0 {
+        for (quota, count) in Quota::ALL.iter().zip(snapshot.totals.refused.as_slice()) {
+            if *count > 0 {
                 let _ = writeln!(
                     text,
                     "{name}{{tenant=\"{}\",quota=\"{quota}\"}} {count}",

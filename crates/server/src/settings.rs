@@ -419,7 +419,7 @@ impl User {
             publish: self.publish.clone(),
             subscribe: self.subscribe.clone(),
             state: self.state.clone(),
-            limits: self.limits,
+            limits: self.limits.if_any(),
         }
     }
 }

@@ -24,6 +24,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::asker::Asker;
 use crate::chain::{Chain, Chains};
 use crate::counts::Counts;
 use crate::credentials::Credentials;
@@ -33,6 +34,7 @@ use crate::hashing::Hashing;
 use crate::principal::{Outcome, Principal};
 use crate::remembered::Remembered;
 use crate::scope::Scope;
+use crate::store;
 use crate::turns::network_of;
 use crate::versions::{Version, Versions};
 
@@ -194,6 +196,19 @@ impl Authenticator {
     pub fn back_ends(&self, tenant: &str) -> Result<Vec<String>, Unavailable> {
         let chain = self.shared.chain_of(tenant)?;
         Ok(chain.backends.iter().map(|backend| backend.name().to_owned()).collect())
+    }
+
+    /// Returns the name of the back end that decides on a user although the broker's own store may have the user, because it
+    /// is asked first and has a record of the user. `None`: there is none, or it does not tell.
+    pub async fn in_front_of_store(&self, user: &str) -> Option<String> {
+        let chain = self.shared.chain_of(tenant_of(Some(user))?).ok()?;
+        let store = chain.backends.iter().position(|backend| backend.name() == store::NAME)?;
+        for backend in &chain.backends[..store] {
+            if let Ok(Some(_)) = backend.record(user, Asker::BROKER).await {
+                return Some(backend.name().to_owned());
+            }
+        }
+        None
     }
 
     /// Whether any client may connect to a tenant.

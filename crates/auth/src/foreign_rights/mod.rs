@@ -34,7 +34,7 @@ pub(crate) fn rights_of_json(json: &str) -> Result<Rights, String> {
     }
     let Strict { rules, publish, subscribe, state, limits } =
         serde_json::from_str(json).map_err(|error| error.to_string())?;
-    Ok(Rights { rules, publish, subscribe, state, limits })
+    Ok(Rights { rules, publish, subscribe, state, limits: limits.if_any() })
 }
 
 /// Whether JSON is an object. A structure is also read from a list, whose missing elements have their defaults.
@@ -71,7 +71,7 @@ mod tests {
                 kind: KeyKind::String,
                 keys: vec!["k".into()],
             }]),
-            limits: UserLimits { publish_rate: Some(10), ..UserLimits::NONE },
+            limits: UserLimits { publish_rate: Some(10), ..UserLimits::NONE }.if_any(),
         };
         let json = serde_json::to_string(&rights).unwrap();
         assert_eq!(rights_of_json(&json).unwrap(), rights);

@@ -100,7 +100,7 @@ mod tests {
         let limited =
             record(&[("enabled", Value::Integer(1)), ("rights", rights)]).unwrap().unwrap();
         assert_eq!(limited.rights.publish, Some(vec!["up/%c/#".into()]));
-        assert_eq!(limited.rights.limits.publish_rate, Some(10));
+        assert_eq!(limited.rights.limits.unwrap().publish_rate, Some(10));
         for disabled in [Value::Integer(0), text("0")] {
             assert!(record(&[("enabled", disabled)]).unwrap().unwrap().disabled);
         }

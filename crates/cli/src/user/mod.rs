@@ -2,6 +2,7 @@
 
 mod password;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ Examples:
   barid user set acme/sensor-7 --allow publish,subscribe:devices/%c/#
   barid user set acme/sensor-7 --limit publish_rate=10 --limit max_connections=1
   barid user disable acme/sensor-7                it may not log in, until it is enabled
+  barid user usage acme/sensor-7                  what belongs to it, and its limits
   barid user list --tenant acme
   barid user remove acme/sensor-7 --yes
 
@@ -49,6 +51,8 @@ enum Command {
     Set(Box<Set>),
     /// Show one user, its rights and its limits
     Show(One),
+    /// Show what belongs to a user of any back end: sessions, waiting and retained messages, keys
+    Usage(Usage),
     /// List users
     List(List),
     /// Remove a user
@@ -61,8 +65,9 @@ enum Command {
 
 /// What the limits of a command line look like, for help texts.
 const LIMITS_HELP: &str = "\
-Limits are max_connections, connect_rate, publish_rate, inbound_bytes_rate and outbound_bytes_rate. They are
-used instead of those that the tenant sets for each of its users. 0 is no limit.";
+Limits are max_connections, connect_rate, publish_rate, inbound_bytes_rate, outbound_bytes_rate, max_sessions,
+max_subscriptions, max_queued_bytes, max_retained_messages, max_retained_bytes, max_state_keys and
+max_state_bytes. They are used instead of those that the tenant sets for each of its users. 0 is no limit.";
 
 /// Name of one user.
 #[derive(clap::Args)]
@@ -160,6 +165,19 @@ struct List {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+A session belongs to the user who has opened it, a retained message or a key to the user who has set it last. What
+was stored by a version before this one, or by a client without a user, belongs to nobody.
+
+Examples:
+  barid user usage acme/sensor-7
+  barid user usage acme/sensor-7 --json | jq .quotas.max_user_queued_bytes.used")]
+struct Usage {
+    #[command(flatten)]
+    one: One,
+}
+
+#[derive(clap::Args)]
 struct Remove {
     #[command(flatten)]
     one: One,
@@ -179,6 +197,19 @@ struct User {
     created_at: Option<Moment>,
     /// Reason why the broker cannot read the user.
     problem: Option<String>,
+}
+
+/// A user as the broker sees it, whatever back end it is from.
+#[derive(Deserialize)]
+struct Seen {
+    shadowed_by: Option<String>,
+    quotas: BTreeMap<String, Quantity>,
+}
+
+#[derive(Deserialize)]
+struct Quantity {
+    used: u64,
+    limit: u64,
 }
 
 /// The back end of the users that this command adds.
@@ -229,6 +260,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let (admin, path) = one.connect();
             one.told(&admin, admin.get(&path)?, None, |user| described(user, now()))
         }
+        Command::Usage(Usage { one }) => usage(one),
         Command::List(args) => list(args),
         Command::Remove(Remove { one, confirmation }) => {
             let (admin, path) = one.connect();
@@ -273,15 +305,38 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
         }
     };
     let status = one.told(&admin, answer, secret.clone(), to_standard_error)?;
-    if let Some(warning) = warning(before.as_deref(), admin.back_ends(tenant).as_deref()) {
-        eprintln!("barid: warning: {warning}");
-    }
+    warn(&admin, one, Some(before.as_deref()));
     Ok(status)
 }
 
-/// Returns what an operator may not expect of a new user. `before`, `now`: the back ends that decide on the logins of its
-/// tenant; `None`: the broker does not say.
-fn warning(before: Option<&[String]>, now: Option<&[String]>) -> Option<String> {
+/// Warns of what an operator may not expect of a change of a user. `before`: for a new user, the back ends that decided on
+/// the logins of its tenant until now.
+fn warn(admin: &Admin, one: &One, before: Option<Option<&[String]>>) {
+    let (tenant, client) = one.user.split_once('/').unwrap_or_default();
+    let now = admin.back_ends(tenant);
+    let seen = admin.get(&format!("/v1/tenants/{}/users/{}", encode(tenant), encode(client)));
+    let seen = seen.ok().and_then(|answer| admin.read::<Seen>(answer).ok());
+    let shadow = seen.and_then(|seen| seen.shadowed_by);
+    if let Some(warning) = warning(before.flatten(), now.as_deref(), shadow.as_deref()) {
+        eprintln!("barid: warning: {warning}");
+    }
+}
+
+/// Returns what an operator may not expect of a user. `before`, `now`: the back ends that decide on the logins of its
+/// tenant; `None`: the broker does not say, or it was not asked. `shadow`: the back end that has the user as well, and is
+/// asked before the store.
+fn warning(
+    before: Option<&[String]>,
+    now: Option<&[String]>,
+    shadow: Option<&str>,
+) -> Option<String> {
+    if let Some(shadow) = shadow {
+        let shadow = printable(shadow);
+        return Some(format!(
+            "`{shadow}` has a user of this name, too, and is asked before `{STORE}`: its password and its rights decide\n  \
+             hint: remove the user from `{shadow}`, or name `{STORE}` first in `chain` of [auth]"
+        ));
+    }
     let now = now?;
     if now.is_empty() {
         let advice = "any client may connect to the tenant, so nobody asks for this user\n  hint: name `store` \
@@ -349,7 +404,7 @@ fn change(
     let (admin, path) = one.connect();
     let answer = admin.change(&path, &body.into())?;
     let has_secret = secret.is_some();
-    one.told(&admin, answer, secret, |user| {
+    let status = one.told(&admin, answer, secret, |user| {
         let said = text(user);
         if has_secret {
             eprint!("{said}");
@@ -357,12 +412,42 @@ fn change(
         } else {
             said
         }
-    })
+    })?;
+    warn(&admin, one, None);
+    Ok(status)
+}
+
+fn usage(one: &One) -> anyhow::Result<ExitCode> {
+    let admin = one.output.admin.connect();
+    let (tenant, client) = one.user.split_once('/').unwrap_or_default();
+    let answer = admin.get(&format!("/v1/tenants/{}/users/{}", encode(tenant), encode(client)))?;
+    if one.output.json {
+        print(format!("{answer}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let seen: Seen = admin.read(answer)?;
+    print(seen.table())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Seen {
+    fn table(&self) -> String {
+        if self.quotas.is_empty() {
+            return "nothing: no client of its tenant has connected\n".into();
+        }
+        let limit = Column::Right("LIMIT");
+        let mut table = Table::new([Column::Left("QUOTA"), Column::Right("USED"), limit]);
+        for (quota, Quantity { used, limit }) in &self.quotas {
+            let limit = if *limit == 0 { "-".into() } else { limit.to_string() };
+            table.push([quota.clone(), used.to_string(), limit]);
+        }
+        table.to_string()
+    }
 }
 
 /// Returns the limits that a user has of its own.
 fn limits_of(user: &User) -> Map<String, Value> {
-    match serde_json::to_value(user.rights.limits) {
+    match serde_json::to_value(&user.rights.limits) {
         Ok(Value::Object(limits)) => limits,
         _ => Map::new(),
     }
@@ -471,7 +556,7 @@ mod tests {
         let chain =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let warned = |before: &[&str], now: &[&str]| {
-            warning(Some(&chain(before)), Some(&chain(now))).unwrap_or_default()
+            warning(Some(&chain(before)), Some(&chain(now)), None).unwrap_or_default()
         };
         assert!(warned(&[], &["store"]).starts_with("until now any client could connect"));
         assert!(
@@ -479,7 +564,10 @@ mod tests {
         );
         assert!(warned(&[], &[]).contains("nobody asks for this user"));
         assert_eq!(warned(&["file", "store"], &["file", "store"]), "");
-        assert_eq!(warning(None, None), None);
+        assert_eq!(warning(None, None, None), None);
+        let both = chain(&["file", "store"]);
+        let shadowed = warning(None, Some(&both), Some("file")).unwrap();
+        assert!(shadowed.starts_with("`file` has a user of this name, too,"), "{shadowed}");
     }
 
     #[test]

@@ -29,8 +29,8 @@ mod wire;
 pub mod write_set;
 
 pub use records::{
-    EntityRecord, ManagedRecord, ReceivedRecord, RecordError, ReplayRecord, SessionRecord,
-    SessionStateRecord, ShardRecord, SubscriptionRecord, WillRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, RecordError, ReplayRecord, RetainedRecord,
+    SessionRecord, SessionStateRecord, ShardRecord, SubscriptionRecord, WillRecord,
 };
 pub use recovery::{
     AnsweredIn, Homes, ReceivedIn, Recovered, Recovery, RecoveryError, Trace, recover,

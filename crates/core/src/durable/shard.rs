@@ -8,7 +8,10 @@ use statestore_proto::Version;
 
 use super::changes::Change;
 use super::keys::TENANT_LEN_MAX;
-use super::{ReceivedIn, ReceivedRecord, SessionRecord, ShardRecord, SubscriptionRecord, WriteSet};
+use super::{
+    ReceivedIn, ReceivedRecord, RetainedRecord, SessionRecord, ShardRecord, SubscriptionRecord,
+    WriteSet,
+};
 use crate::entity::{Part, SequenceNumber};
 use crate::ids::PacketId;
 use crate::ids::{
@@ -329,10 +332,10 @@ impl Shard {
         was_noted
     }
 
-    /// Makes `message` the retained message of its topic.
-    pub fn set_retained(&mut self, tenant: TenantNumber, message: &Arc<Message>) {
-        let topic = message.publication().topic.into();
-        self.changes.retained.note((tenant, topic), Change::Put(Arc::clone(message)));
+    /// Puts the retained message of a topic, in place of its earlier one.
+    pub fn set_retained(&mut self, tenant: TenantNumber, record: RetainedRecord) {
+        let topic = record.message.publication().topic.into();
+        self.changes.retained.note((tenant, topic), Change::Put(record));
     }
 
     /// Removes the retained message of `topic`.

@@ -20,8 +20,8 @@ use super::records::{
 };
 use super::shard::TenantNames;
 use super::{
-    EntityRecord, ManagedRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
-    SubscriptionRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, RetainedRecord, SessionRecord, SessionStateRecord,
+    ShardRecord, SubscriptionRecord,
 };
 use crate::entity::{Entry, Part, SequenceNumber};
 use crate::ids::{EntryNumber, MessageId, PacketId, QueueNumber, SessionNumber, TenantNumber};
@@ -38,7 +38,7 @@ pub struct WriteSet {
     pub(super) entries: Changes<(TenantNumber, SessionNumber, EntryNumber), EntryRecord>,
     pub(super) messages: Changes<(TenantNumber, MessageId), Arc<Message>>,
     pub(super) received: Changes<(TenantNumber, SessionNumber, PacketId), ReceivedRecord>,
-    pub(super) retained: Changes<(TenantNumber, Box<str>), Arc<Message>>,
+    pub(super) retained: Changes<(TenantNumber, Box<str>), RetainedRecord>,
     pub(super) state: Changes<(TenantNumber, Arc<[u8]>), StateRecord>,
     pub(super) state_clocks: Changes<TenantNumber, Version>,
     pub(super) state_answers: Changes<(TenantNumber, SessionNumber, PacketId), AnsweredRecord>,
@@ -206,7 +206,7 @@ impl WriteSet {
         }
         for ((tenant, topic), change) in self.retained.iter() {
             RetainedKey { tenant: names.get(*tenant), topic }.encode(&mut record.key);
-            record.write(keys::RETAINED, change, |message, out| encode_message(message, out));
+            record.write(keys::RETAINED, change, RetainedRecord::encode);
         }
         for ((tenant, key), change) in self.state.iter() {
             StateKey { tenant: names.get(*tenant), key }.encode(&mut record.key);
@@ -338,6 +338,12 @@ impl Weigh for Arc<Message> {
     }
 }
 
+impl Weigh for RetainedRecord {
+    fn weight(&self) -> usize {
+        self.message.weight() + self.holder.as_ref().map_or(0, |holder| holder.name().len())
+    }
+}
+
 impl Weigh for EntryRecord {
     fn weight(&self) -> usize {
         24
@@ -359,7 +365,8 @@ impl Weigh for SubscriptionRecord {
 impl Weigh for StateRecord {
     fn weight(&self) -> usize {
         let token = self.fencing_token.as_ref().map_or(0, |token| token.as_hlc().node.len() + 16);
-        self.value.len() + token + 24
+        let holder = self.holder.as_ref().map_or(0, |holder| holder.name().len());
+        self.value.len() + token + holder + 24
     }
 }
 

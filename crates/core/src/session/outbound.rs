@@ -431,6 +431,7 @@ mod tests {
         bytes: 9_999,
         overflow: Overflow::DropNewest,
         tenant: Room::UNBOUNDED,
+        user_bytes: usize::MAX,
     };
     const NOW: MonoTime = MonoTime::from_millis(100);
 

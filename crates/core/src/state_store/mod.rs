@@ -19,6 +19,7 @@
 //! | `fencing` | tokens that keep out clients that have lost a lock |
 //! | `clock` | the versions of one tenant |
 //! | `usage` | how much of its quota a tenant has used |
+//! | `holding` | how much of it belongs to each user |
 //! | `expiries` | expiry times, and the timer for the next one |
 //! | `watchers` | connections that are told of changes |
 //! | `answered` | answers, for requests that are sent again |
@@ -32,6 +33,7 @@ mod entries;
 mod entry;
 mod expiries;
 mod fencing;
+mod holding;
 mod partition;
 mod records;
 mod request;
@@ -47,7 +49,7 @@ pub use entry::{ENTRY_BYTES, EntryView};
 pub use fencing::FencingToken;
 pub use partition::{EXPIRED_AT_ONCE_MAX, KEY_LEN_MAX, Partition};
 pub use records::{AnsweredRecord, StateRecord};
-pub use request::{Origin, Request, Scope, Set};
+pub use request::{Origin, Request, Requesting, Scope, Set};
 pub use scan::{STEPS_PER_KEY, ScanLimits, Scanned};
 pub use usage::{Limits, Usage};
 pub use watchers::Watcher;

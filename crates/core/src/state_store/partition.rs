@@ -13,8 +13,9 @@ use super::fencing::{self, FencingToken};
 use super::watchers::Watchers;
 use super::{
     Answer, Effects, EntryView, Limits, Origin, Outcome, Request, Scope, Set, Usage, Verdict,
-    Watcher,
+    Watcher, holding,
 };
+use crate::holder::Holder;
 use crate::ids::{PacketId, SessionNumber, TEXT_LEN_MAX};
 use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::WallTime;
@@ -67,6 +68,7 @@ impl<W> Default for Partition<W> {
 struct Admitted<'a> {
     timestamp: Hlc<'a>,
     fencing_token: Option<FencingToken>,
+    holder: Option<Arc<Holder>>,
 }
 
 impl<W: Watcher> Partition<W> {
@@ -210,6 +212,9 @@ impl<W: Watcher> Partition<W> {
         let entry = Entry { record, stored: true, batch: None };
         let added = usage.add_key(entry.size(&key), &Limits::UNBOUNDED);
         debug_assert_eq!(added, Ok(()));
+        if let Some(holder) = &entry.record.holder {
+            holding::hold(holder, entry.size(&key));
+        }
         if let Some(at) = expires_at {
             self.expiries.insert(at, &key);
         }
@@ -233,7 +238,7 @@ impl<W: Watcher> Partition<W> {
     /// Clears the partition when its shard is closed: the keys are in the store only. Watches go on.
     pub fn close(&mut self, usage: &Usage) {
         for (key, entry) in self.entries.iter() {
-            usage.remove_key(entry.size(key));
+            give_back(usage, key, entry);
         }
         self.answered.clear(usage);
         *self = Self { watchers: std::mem::take(&mut self.watchers), ..Self::default() };
@@ -284,7 +289,20 @@ impl<W: Watcher> Partition<W> {
             None => usage.add_key(size, limits)?,
             Some(entry) => usage.resize_key(entry.size(set.key), size, limits)?,
         }
-        Ok(Admitted { timestamp, fencing_token })
+        let user = request.user.as_ref();
+        let before =
+            entry.and_then(|entry| Some((entry.record.holder.as_ref()?, entry.size(set.key))));
+        if let Err(refusal) = holding::pass(before, user, size) {
+            match entry {
+                None => usage.remove_key(size),
+                Some(entry) => {
+                    usage.resize_key(size, entry.size(set.key), &Limits::UNBOUNDED)?;
+                }
+            }
+            return Err(refusal.into());
+        }
+        let holder = user.map(|user| Arc::clone(user.holder));
+        Ok(Admitted { timestamp, fencing_token, holder })
     }
 
     /// Checks whether a key may be deleted.
@@ -311,14 +329,14 @@ impl<W: Watcher> Partition<W> {
         &mut self,
         scope: &Scope<'_>,
         set: &Set<'_>,
-        Admitted { timestamp, fencing_token }: Admitted<'_>,
+        Admitted { timestamp, fencing_token, holder }: Admitted<'_>,
         stored: bool,
         effects: &mut impl Effects<W>,
     ) -> Answer {
         let version = scope.clock.tick(scope.now, Some(timestamp));
         let value = Arc::from(set.value);
         let expires_at = set.ttl.map(|ttl| scope.now.after(Duration::from_millis(ttl.get())));
-        let record = StateRecord { value, version, fencing_token, expires_at };
+        let record = StateRecord { value, version, fencing_token, expires_at, holder };
         let (key, before) = match self.entries.get_key_value(set.key) {
             Some((key, before)) => {
                 if let Some(at) = before.record.expires_at {
@@ -350,7 +368,7 @@ impl<W: Watcher> Partition<W> {
         if let Some(at) = entry.record.expires_at {
             self.expiries.remove(at, &key);
         }
-        scope.usage.remove_key(entry.size(&key));
+        give_back(scope.usage, &key, &entry);
         let version = scope.clock.tick(scope.now, None);
         let removed = entry.stored.then(|| effects.remove(&key));
         let after = self.note_version(scope, version, removed, effects).max(entry.batch);
@@ -453,6 +471,15 @@ impl<W: Watcher> Partition<W> {
             effects.remove_answered(session, packet_id);
         }
         answer
+    }
+}
+
+/// Gives back the quota of a key that is removed.
+fn give_back(usage: &Usage, key: &[u8], entry: &Entry) {
+    let size = entry.size(key);
+    usage.remove_key(size);
+    if let Some(holder) = &entry.record.holder {
+        holding::let_go(holder, size);
     }
 }
 

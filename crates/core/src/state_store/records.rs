@@ -5,6 +5,7 @@ use std::sync::Arc;
 use statestore_proto::Version;
 
 use super::{FencingToken, Verdict};
+use crate::holder::Holder;
 use crate::time::WallTime;
 
 /// A key's value and its metadata.
@@ -18,6 +19,9 @@ pub struct StateRecord {
     pub fencing_token: Option<FencingToken>,
     /// Time at which the key expires, if ever.
     pub expires_at: Option<WallTime>,
+    /// The user who has set the key, if it was one. A record that was just read has a holder of its own, which holds
+    /// nothing.
+    pub holder: Option<Arc<Holder>>,
 }
 
 /// The outcome of a request that its client may send again, and that then gets the same answer.

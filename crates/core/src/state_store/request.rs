@@ -1,10 +1,12 @@
 //! Parameters of the commands.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use statestore_proto::Condition;
 
 use super::{Clock, Limits, Usage};
+use crate::holder::Holder;
 use crate::ids::{PacketId, SessionNumber};
 use crate::time::WallTime;
 
@@ -34,6 +36,19 @@ pub struct Request<'a> {
     pub refuses: bool,
     /// Identifies the request if it comes again; `None` if it cannot come again.
     pub origin: Option<Origin>,
+    /// The user of the client; `None`: no limit of a user applies.
+    pub user: Option<Requesting<'a>>,
+}
+
+/// The user on whose behalf a key is set: the key belongs to it from then on.
+#[derive(Clone, Copy, Debug)]
+pub struct Requesting<'a> {
+    /// The user.
+    pub holder: &'a Arc<Holder>,
+    /// Maximum number of keys that belong to the user; 0: there is no limit.
+    pub keys: u64,
+    /// Maximum number of bytes of these keys, counted as in [`Limits::bytes`]; 0: there is no limit.
+    pub bytes: u64,
 }
 
 /// Identifies a PUBLISH that its client sends again if the connection is lost before PUBACK.

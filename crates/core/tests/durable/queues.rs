@@ -8,12 +8,11 @@ use std::sync::Arc;
 use barid_core::durable::keys::{self, EntityKey, ManagedKey, QueueBodyKey};
 use barid_core::durable::records::decode_body;
 use barid_core::durable::{
-    EntityRecord, Homes, ManagedRecord, Recovery, SessionRecord, SessionStateRecord, Shard,
-    SubscriptionRecord, recover, shard_of,
+    EntityRecord, Homes, ManagedRecord, Recovery, RetainedRecord, SessionRecord,
+    SessionStateRecord, Shard, SubscriptionRecord, recover, shard_of,
 };
 use barid_core::entity::{Body, Entry, Part, SequenceNumber, State};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
-use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::StateRecord;
 use barid_core::time::WallTime;
@@ -121,7 +120,7 @@ impl Recovery for World {
         unreachable!("nobody has put one");
     }
 
-    fn retained(&mut self, _: TenantNumber, _: Message) {
+    fn retained(&mut self, _: TenantNumber, _: RetainedRecord) {
         unreachable!("nobody has put one");
     }
 

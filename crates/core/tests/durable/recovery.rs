@@ -9,7 +9,7 @@ use std::sync::Arc;
 use barid_core::durable::keys::{self, ManagedKey, ManagedKind, MessageKey};
 use barid_core::durable::records::{decode_message, encode_message};
 use barid_core::durable::{
-    EntityRecord, Homes, ManagedRecord, ReceivedRecord, Recovery, SessionRecord,
+    EntityRecord, Homes, ManagedRecord, ReceivedRecord, Recovery, RetainedRecord, SessionRecord,
     SessionStateRecord, Shard, SubscriptionRecord, Trace, WriteSet, recover, shard_of,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
@@ -114,8 +114,8 @@ impl Recovery for World {
         self.entries.insert(key, record);
     }
 
-    fn retained(&mut self, tenant: TenantNumber, message: Message) {
-        let Publication { topic, payload, .. } = message.publication();
+    fn retained(&mut self, tenant: TenantNumber, record: RetainedRecord) {
+        let Publication { topic, payload, .. } = record.message.publication();
         assert_eq!(self.retained.insert((tenant, topic.into()), payload.to_vec()), None);
     }
 
@@ -510,7 +510,8 @@ impl Node {
     }
 
     fn retain(&mut self, tenant: TenantNumber, topic: &str, payload: u8) {
-        self.shard.set_retained(tenant, &message(topic, &[payload]));
+        let message = message(topic, &[payload]);
+        self.shard.set_retained(tenant, RetainedRecord { message, holder: None });
         self.now.retained.insert((tenant, topic.into()), vec![payload]);
     }
 
@@ -530,7 +531,8 @@ impl Node {
     fn set_state(&mut self, tenant: TenantNumber, key: &[u8], value: u8) {
         let value = vec![value; usize::from(value)].into();
         let (fencing_token, expires_at) = (None, None);
-        let record = StateRecord { value, version: self.tick(tenant), fencing_token, expires_at };
+        let version = self.tick(tenant);
+        let record = StateRecord { value, version, fencing_token, expires_at, holder: None };
         self.shard.put_state(tenant, &key.into(), record.clone());
         self.now.state.insert((tenant, key.into()), record);
     }
@@ -920,7 +922,7 @@ fn a_record_of_a_later_version_is_refused_with_a_sentence() {
     assert_eq!(
         error.to_string(),
         "cannot read one of the stored retained messages of tenant \"acme\": a newer version of \
-         Barid wrote it (its format is 9, this version knows 1). Start the version that wrote it, \
+         Barid wrote it (its format is 9, this version knows 2). Start the version that wrote it, \
          or restore a backup of this version"
     );
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use barid_core::durable::keys::ManagedKind;
 use barid_core::durable::{
-    EntityRecord, ManagedRecord, ReplayRecord, SessionRecord, SessionStateRecord,
+    EntityRecord, ManagedRecord, ReplayRecord, RetainedRecord, SessionRecord, SessionStateRecord,
     SubscriptionRecord, WillRecord,
 };
 use barid_core::entity::{Body, Entry, Overlay, Part, State};
+use barid_core::holder::Holder;
 use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::{AnsweredRecord, FencingToken, StateRecord, Verdict};
@@ -66,6 +67,16 @@ prop_compose! {
     ) -> Message {
         let (properties, payload) = (&properties, &payload);
         Message::new(&Publication { topic: &topic, payload, properties, qos, retain, expires_at })
+    }
+}
+
+fn holder() -> impl Strategy<Value = Option<Arc<Holder>>> {
+    option::of("[a-z]{1,3}(/[a-zü]{1,9})?".prop_map(|name| Arc::new(Holder::new(&name))))
+}
+
+prop_compose! {
+    pub fn retained()(message in message(), holder in holder()) -> RetainedRecord {
+        RetainedRecord { message: Arc::new(message), holder }
     }
 }
 
@@ -163,8 +174,9 @@ prop_compose! {
         version in version(),
         fencing_token in option::of(fencing_token()),
         expires_at in option::of(wall_time()),
+        holder in holder(),
     ) -> StateRecord {
-        StateRecord { value: value.into(), version, fencing_token, expires_at }
+        StateRecord { value: value.into(), version, fencing_token, expires_at, holder }
     }
 }
 

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use barid_core::holder::{Held, Holder};
 use barid_core::ids::{PacketId, SessionNumber};
 use barid_core::state_store::{
-    Answer, Clock, ENTRY_BYTES, Effects, Limits, Origin, Outcome, Partition, Request, ScanLimits,
-    Scope, Set, Usage, Verdict,
+    Answer, Clock, ENTRY_BYTES, Effects, Limits, Origin, Outcome, Partition, Request, Requesting,
+    ScanLimits, Scope, Set, Usage, Verdict,
 };
 use barid_core::state_store::{AnsweredRecord, StateRecord};
 use barid_core::time::WallTime;
@@ -26,6 +27,10 @@ const NODES: [&str; 2] = ["c", "d"];
 const LIMITS: Limits =
     Limits { keys: 2, bytes: 4 * ENTRY_BYTES + 11, value_bytes: 1_000, watchers: 3 };
 
+const USERS: [&str; 2] = ["ada", "bob"];
+/// Maximum number of keys of a user, and of their bytes.
+const OF_USER: (u64, u64) = (1, ENTRY_BYTES + 6);
+
 /// A request to the store, and its sender.
 #[derive(Clone, Debug)]
 struct Asked {
@@ -36,6 +41,8 @@ struct Asked {
     token: Option<(i64, u32, usize)>,
     stored: bool,
     refuses: bool,
+    /// The user.
+    by: Option<usize>,
     /// Session, packet identifier, and whether the session is stored. The number of the request is
     /// its correlation.
     from: Option<(u64, u16, bool)>,
@@ -87,15 +94,17 @@ fn asked() -> impl Strategy<Value = Asked> {
         option::weighted(0.2, reading()),
         mostly(0.7),
         mostly(0.05),
+        option::of(0..USERS.len()),
         from,
     )
-        .prop_map(|(command, key, timestamp, token, stored, refuses, from)| Asked {
+        .prop_map(|(command, key, timestamp, token, stored, refuses, by, from)| Asked {
             command,
             key,
             timestamp,
             token,
             stored,
             refuses,
+            by,
             from,
         })
 }
@@ -185,6 +194,8 @@ struct Plain {
     version: Version,
     token: Option<(u64, u32, String)>,
     until: Option<u64>,
+    /// The user to whom the key belongs.
+    user: Option<usize>,
     stored: bool,
     /// The batch to wait for; `None` if the key was recovered after a crash.
     batch: Option<u64>,
@@ -245,6 +256,7 @@ struct World {
     partition: Partition<Connection>,
     store_clock: Clock,
     usage: Usage,
+    users: [Arc<Holder>; USERS.len()],
     kept: Kept,
 }
 
@@ -262,6 +274,7 @@ impl World {
             partition: Partition::default(),
             store_clock: Clock::default(),
             usage: Usage::default(),
+            users: users(),
             kept: Kept { batch: 1, ..Kept::default() },
         }
     }
@@ -311,6 +324,12 @@ impl World {
         let keys = self.keys.iter().map(|(key, plain)| plain.size(key));
         let watched = self.watchers.iter().map(|(_, key)| watching_size(key));
         keys.chain(watched).sum()
+    }
+
+    /// Number and bytes of the keys that belong to a user.
+    fn held(&self, user: usize) -> (u64, u64) {
+        let held = self.keys.iter().filter(|(_, plain)| plain.user == Some(user));
+        held.fold((0, 0), |(keys, bytes), (key, plain)| (keys + 1, bytes + plain.size(key)))
     }
 
     /// Checks a fencing token by the rules.
@@ -373,6 +392,7 @@ impl World {
             version: Version::default(),
             token: asked.token.map(|token| self.at(token)),
             until: ttl.map(|ttl| self.now + ttl),
+            user: asked.by,
             stored,
             batch: Some(self.kept.batch),
         };
@@ -384,6 +404,19 @@ impl World {
             || grows && used - before + plain.size(key) > LIMITS.bytes
         {
             return (Err(Refusal::QuotaExceeded), None);
+        }
+        if let Some(user) = asked.by {
+            let (keys, bytes) = self.held(user);
+            let (had, before) = match &found {
+                Some(plain) if plain.user == asked.by => (1, before),
+                _ => (0, 0),
+            };
+            let grows = plain.size(key) > before;
+            if had == 0 && keys == OF_USER.0
+                || grows && bytes - before + plain.size(key) > OF_USER.1
+            {
+                return (Err(Refusal::QuotaExceeded), None);
+            }
         }
         plain.version = self.tick(Some((timestamp.0, timestamp.1)));
         let version = plain.version;
@@ -400,12 +433,18 @@ impl World {
         };
         let timestamp = asked.timestamp.map(|timestamp| written(self.at(timestamp)));
         let token = asked.token.map(|token| written(self.at(token)));
+        let user = asked.by.map(|user| Arc::clone(&self.users[user]));
         let request = Request {
             timestamp: timestamp.as_deref(),
             fencing_token: token.as_deref(),
             stored: asked.stored,
             refuses: asked.refuses,
             origin,
+            user: user.as_ref().map(|holder| Requesting {
+                holder,
+                keys: OF_USER.0,
+                bytes: OF_USER.1,
+            }),
         };
         let Self { partition, kept, store_clock: clock, usage, .. } = self;
         let now = WallTime::from_millis(self.now);
@@ -533,10 +572,14 @@ impl World {
         self.answered.retain(|_, (.., stored)| *stored);
         self.clock = (self.kept.clock.wall, self.kept.clock.counter);
         (self.usage, self.store_clock) = Default::default();
+        self.users = users();
         self.partition = Partition::default();
         self.store_clock.raise(self.kept.clock);
         for (key, record) in &self.kept.keys {
-            self.partition.insert(&self.usage, key, record.clone());
+            let known = |holder: &Holder| USERS.iter().position(|name| *name == holder.name());
+            let user = record.holder.as_deref().and_then(known);
+            let holder = user.map(|user| Arc::clone(&self.users[user]));
+            self.partition.insert(&self.usage, key, StateRecord { holder, ..record.clone() });
         }
         for ((session, packet_id), record) in &self.kept.answers {
             self.partition.insert_answered(&self.usage, *session, *packet_id, *record);
@@ -552,6 +595,10 @@ impl World {
         );
         assert_eq!(self.usage.keys(), self.keys.len() as u64);
         assert_eq!(self.usage.bytes(), self.bytes());
+        for (user, holder) in self.users.iter().enumerate() {
+            let held = (holder.held(Held::StateKeys), holder.held(Held::StateBytes));
+            assert_eq!(held, self.held(user), "{}", USERS[user]);
+        }
         assert_eq!(self.usage.watchers(), self.watchers.len() as u64);
         assert_eq!(self.usage.answers(), self.answered.len() as u64);
         assert_eq!(self.usage.expired(), self.expired);
@@ -560,6 +607,8 @@ impl World {
         for ((key, plain), (kept_key, record)) in stored.clone().zip(kept) {
             assert_eq!((*key, plain.version), (kept_key.as_str(), record.version));
             assert_eq!((&plain.value, plain.until), (&text(&record.value), millis(record)));
+            let user = record.holder.as_deref().map(Holder::name);
+            assert_eq!(user, plain.user.map(|user| USERS[user]));
             let token = record.fencing_token.as_ref().map(|token| token.as_hlc());
             let token = token.map(|token| (token.wall, token.counter, token.node.to_owned()));
             assert_eq!(plain.token, token);
@@ -584,6 +633,10 @@ impl World {
             assert!(view.is_none_or(|view| Some(view.version) == version));
         }
     }
+}
+
+fn users() -> [Arc<Holder>; USERS.len()] {
+    USERS.map(|name| Arc::new(Holder::new(name)))
 }
 
 fn millis(record: &StateRecord) -> Option<u64> {

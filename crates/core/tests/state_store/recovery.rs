@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use barid_core::durable::keys::ManagedKey;
 use barid_core::durable::{
-    AnsweredIn, EntityRecord, Homes, ManagedRecord, Recovery, SessionRecord, SessionStateRecord,
-    Shard, SubscriptionRecord, Trace, keys, recover,
+    AnsweredIn, EntityRecord, Homes, ManagedRecord, Recovery, RetainedRecord, SessionRecord,
+    SessionStateRecord, Shard, SubscriptionRecord, Trace, keys, recover,
 };
 use barid_core::entity::{Entry, Part, SequenceNumber};
 use barid_core::ids::{EntryNumber, PacketId, QueueNumber, SessionNumber, TenantNumber};
-use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::{
     Answer, Clock, Effects, Limits, Origin, Partition, Request, Scope, Set, Usage,
@@ -85,7 +84,7 @@ impl Recovery for Tenant {
 
     fn entry(&mut self, _: TenantNumber, _: SessionNumber, _: EntryNumber, _: EntryRecord) {}
 
-    fn retained(&mut self, _: TenantNumber, _: Message) {}
+    fn retained(&mut self, _: TenantNumber, _: RetainedRecord) {}
 
     fn state_clock(&mut self, tenant: TenantNumber, latest: Version) {
         assert_eq!(tenant, TENANT);

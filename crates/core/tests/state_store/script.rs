@@ -168,6 +168,7 @@ impl<'a> Options<'a> {
             stored: !self.has("memory"),
             refuses: self.has("refuses"),
             origin,
+            user: None,
         }
     }
 }

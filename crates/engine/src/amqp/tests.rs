@@ -429,7 +429,7 @@ fn what_is_sent_behind_a_login_counts() {
     let (_, said) = try_in(&mut world);
     assert_eq!(said, [Said::Outcome(4)], "refused while the tenant owes more than a second");
     let tenant = world.context.engine.tenants.get("acme").unwrap();
-    assert_eq!(tenant.counted().refused[Quota::InboundBytesRate as usize], 1);
+    assert_eq!(tenant.counted().refused[Quota::InboundBytesRate], 1);
     world.context.worker.now = world.context.worker.now.after(Duration::from_millis(2_100));
     assert_eq!(try_in(&mut world).1, [Said::Outcome(0)]);
 }
@@ -513,7 +513,7 @@ fn a_client_without_room_for_its_tenant_is_counted() {
     let said = client.decide(&mut world, "new/ada", granted("new/ada", "[]"));
     assert_eq!(said, [Said::Outcome(4)]);
     let tenant = world.context.engine.tenants.get("default").unwrap();
-    assert_eq!(tenant.counted().refused[Quota::MaxTenants as usize], 1);
+    assert_eq!(tenant.counted().refused[Quota::MaxTenants], 1);
 }
 
 #[test]

@@ -256,8 +256,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::ops::ControlFlow;
 
-    use barid_core::durable::keys;
     use barid_core::durable::records::decode_message;
+    use barid_core::durable::{RetainedRecord, keys};
     use barid_core::ids::TenantNumber;
     use barid_core::message::{Message, Publication};
     use barid_store::changelog::Changelog;
@@ -308,7 +308,8 @@ mod tests {
                 Step::Note => {
                     let topic = format!("{:04}", self.noted.len());
                     let mut shard = self.shard.change();
-                    shard.set_retained(TENANT, &Arc::new(message(&topic)));
+                    let message = Arc::new(message(&topic));
+                    shard.set_retained(TENANT, RetainedRecord { message, holder: None });
                     self.noted.insert(topic, shard.batch());
                 }
                 Step::Seal => self.shard.seal(),

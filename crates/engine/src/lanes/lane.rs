@@ -36,7 +36,7 @@ const TURN: usize = 4 * GROUP;
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// The publisher of messages that come from no client.
-const NOBODY: Publisher<'static> = Publisher { session: 0, client_id: "" };
+const NOBODY: Publisher<'static> = Publisher { session: 0, client_id: "", holder: None };
 
 /// A lane: receives messages from a queue or subscription, and publishes them.
 pub struct Lane {

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use barid_core::holder::Held;
 use barid_core::ids;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
@@ -96,6 +97,17 @@ pub fn admit(
     {
         return Err(refused(context, &tenant, Quota::MaxSessions, &UserLimits::NONE, client_id));
     }
+    let own = user.and(permissions.as_ref()).map(|permissions| *permissions.limits());
+    let holder = user.map(|user| tenant.quotas.holder(user));
+    if let Some(holder) = &holder {
+        let own = own.unwrap_or_default();
+        holder.set_own(&own.of_held());
+        if holder.room(Held::Sessions, limits.max_user_sessions) == 0
+            && tenant.sessions.entry(client_id).get().is_none()
+        {
+            return Err(refused(context, &tenant, Quota::MaxUserSessions, &own, client_id));
+        }
+    }
     let wanted = want(connect, &limits, enhanced)?;
     if let Some(will) = &connect.will
         && (will.topic == topics::INVOKE
@@ -124,7 +136,6 @@ pub fn admit(
         tenant.sessions.entry(client_id).get().is_some_and(|session| session.is_online());
     let metered_user =
         user.map_or_else(|| full_name(connect.username.unwrap_or_default()), Into::into);
-    let own = user.and(permissions.as_ref()).map(|permissions| *permissions.limits());
     let permit = tenant
         .quotas
         .admit(context.worker.now, &limits, (&metered_user, own.as_ref()), comes_back)
@@ -137,7 +148,7 @@ pub fn admit(
         version: connect.version,
         clean_start: connect.clean_start,
         client_id,
-        user: user.map(Into::into),
+        holder: holder.as_ref(),
         permissions: permissions.as_ref(),
         properties: connack_properties(
             connect,
@@ -192,6 +203,7 @@ pub fn admit(
         keep_alive: KeepAlive::new(keep_alive, context.worker.now.as_millis()),
         aliases: InboundAliases::new(limits.topic_alias_maximum),
         permissions,
+        holder,
         auth: enhanced
             .map(|own| Box::new(ClientAuth { method: own.method.into(), received: None })),
         announced: Announced::of(&limits),
@@ -258,6 +270,9 @@ fn refused(
         ),
         Quota::MaxUserConnections => {
             (ReasonCode::QuotaExceeded, "the user has too many connections (max_user_connections)")
+        }
+        Quota::MaxUserSessions => {
+            (ReasonCode::QuotaExceeded, "the user has too many sessions (max_user_sessions)")
         }
         Quota::MaxSessions => {
             (ReasonCode::QuotaExceeded, "the tenant has too many sessions (max_sessions)")

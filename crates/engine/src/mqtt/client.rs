@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use barid_core::drop_reason::DropReason;
+use barid_core::holder::Holder;
 use barid_core::session::Acked;
 use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashSet;
@@ -29,6 +30,7 @@ use crate::quotas::Metered;
 use crate::session::{Session, SessionRef, Stint};
 use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
+use crate::user_limits::UserLimits;
 
 /// Maximum size of the answers that wait for a client, in bytes. Beyond, the broker stops reading from the
 /// client, and resumes when half of it or less is left.
@@ -63,6 +65,8 @@ pub struct Client {
     pub(super) aliases: InboundAliases,
     /// The permissions of the user; `None`: everything is allowed.
     pub(super) permissions: Option<Arc<Permissions>>,
+    /// The user, if there are users.
+    pub(super) holder: Option<Arc<Holder>>,
     /// The enhanced authentication, if CONNECT named a method.
     pub(super) auth: Option<Box<ClientAuth>>,
     /// The tenant's limits, as of the last [`Self::check_quotas`].
@@ -138,6 +142,11 @@ pub fn encode_auth(method: &str, reason: ReasonCode, data: Option<&[u8]>) -> Vec
 }
 
 impl Client {
+    /// The limits that the user has of its own.
+    pub(super) fn own_limits(&self) -> &UserLimits {
+        self.permissions.as_ref().map_or(&UserLimits::NONE, |permissions| permissions.limits())
+    }
+
     /// Time at which [`Self::on_time`] must be called at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         let keep_alive = self.keep_alive.deadline_ms().map(MonoTime::from_millis);

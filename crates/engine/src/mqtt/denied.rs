@@ -98,7 +98,7 @@ impl Client {
     }
 
     fn deny(&self, turn: &Turn<'_>, action: Action, object: Option<&str>, reason: &str) {
-        let user = self.session.state().user.clone();
+        let user = self.session.state().user().map(str::to_owned);
         let denial = Denial {
             action,
             user: user.as_deref(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_core::holder::Holder;
 use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic};
 
 use super::revoking::revoke;
@@ -19,8 +20,8 @@ pub(super) struct Opening<'a> {
     pub(super) version: Version,
     pub(super) clean_start: bool,
     pub(super) client_id: &'a str,
-    /// The user, if users are configured.
-    pub(super) user: Option<Box<str>>,
+    /// The user, if there are users.
+    pub(super) holder: Option<&'a Arc<Holder>>,
     /// The permissions of the user; `None`: everything is allowed.
     pub(super) permissions: Option<&'a Arc<Permissions>>,
     pub(super) properties: PropertiesBuf,
@@ -55,7 +56,8 @@ pub(super) fn open_session(
     // A session that began while no users were configured belongs to no user, so any user may resume it.
     let another_users = entry.get().is_some_and(|present| {
         let state = present.state();
-        state.user.is_some() && opening.user.is_some() && state.user != opening.user
+        let user = opening.holder.map(|holder| holder.name());
+        state.user().is_some() && user.is_some() && state.user() != user
     });
     if another_users {
         return Err(Refusal::new(
@@ -106,7 +108,7 @@ pub(super) fn open_session(
     let (old_will, is_in_store) = {
         let mut state = session.state();
         session.set_owner(&mut state, link.connection);
-        state.user.clone_from(&opening.user);
+        session.set_holder(&mut state, opening.holder);
         state.expiry = wanted.expiry;
         let away_since = state.away_since.take();
         let old_will = std::mem::replace(&mut state.will, wanted.will);

@@ -166,7 +166,8 @@ impl Client {
         let run = &mut turn.scratch.run;
         let count = run.len();
         counters.received.add(PacketType::Publish, count as u64, run.frame_bytes() as u64);
-        let publisher = Publisher { session: session.id, client_id: &session.client_id };
+        let holder = self.holder.as_ref();
+        let publisher = Publisher { session: session.id, client_id: &session.client_id, holder };
         let messages = run.in_buffer(bytes, context.worker.now);
         let reject = self.limits.queue_overflow == QueueOverflow::Reject;
         let Context { worker, router, .. } = &mut *context;

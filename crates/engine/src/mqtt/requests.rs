@@ -1,6 +1,7 @@
 //! Handling of requests to the state store.
 
-use barid_core::state_store::{Limits, Usage};
+use barid_core::holder::Held;
+use barid_core::state_store::{ENTRY_BYTES, Limits, Requesting, Usage};
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode};
 use smallvec::SmallVec;
 use statestore_proto::{Command, Refusal, Reply, Verb, topics};
@@ -12,6 +13,7 @@ use crate::limits::Quota;
 use crate::state_requests::Asking;
 use crate::state_store::{Envelope, Notices, Requester, Unanswered};
 use crate::turn::{Scratch, Turn};
+use crate::user_limits::UserLimits;
 
 /// Cost of a SCAN besides the keys found, as the number of bytes that could be copied in that time: it may
 /// examine thousands of keys.
@@ -40,6 +42,11 @@ impl Client {
         let ids = std::mem::take(&mut run.ids);
         let messages = run.in_buffer(bytes, context.worker.now);
         let limits = Limits::from(&*self.limits);
+        let user = self.holder.as_ref().map(|holder| Requesting {
+            holder,
+            keys: holder.limit(Held::StateKeys, self.limits.max_user_state_keys),
+            bytes: holder.limit(Held::StateBytes, self.limits.max_user_state_bytes),
+        });
         let mut asks = Requester {
             session: &session,
             connection: self.id,
@@ -48,6 +55,7 @@ impl Client {
             survives: !self.expires_at_once,
             now: context.engine.clock.wall(),
             permissions: asking.permissions,
+            user,
             durability: &self.durability,
             limits: &limits,
             watched: &mut self.watched,
@@ -110,8 +118,9 @@ impl Client {
                 match reply {
                     Reply::Refused(Refusal::NotAuthorized) => denied.push(index),
                     Reply::Refused(Refusal::QuotaExceeded) => {
-                        let quota = exceeded(request.payload, &limits, store.usage());
-                        tenant.refused(&context.worker, quota, &session.client_id);
+                        let quota = exceeded(request.payload, &limits, store.usage(), user);
+                        let own = asking.permissions.map_or(&UserLimits::NONE, |own| own.limits());
+                        tenant.refused_to(&context.worker, quota, own, &session.client_id);
                     }
                     _ => {}
                 }
@@ -146,7 +155,11 @@ impl Client {
 }
 
 /// Returns the quota because of which a request was refused, as far as the present usage tells.
-fn exceeded(request: &[u8], limits: &Limits, usage: &Usage) -> Quota {
+fn exceeded(request: &[u8], limits: &Limits, usage: &Usage, user: Option<Requesting<'_>>) -> Quota {
+    let has_all = |held: Held, most: u64| {
+        let held = user.map(|user| user.holder.held(held));
+        most > 0 && held.is_some_and(|held| held >= most)
+    };
     match Command::decode(request) {
         Ok(Command::Set { value, .. }) if value.len() as u64 > limits.value_bytes => {
             Quota::MaxStateValue
@@ -155,6 +168,16 @@ fn exceeded(request: &[u8], limits: &Limits, usage: &Usage) -> Quota {
             Quota::MaxStateWatchers
         }
         Ok(Command::Set { .. }) if usage.keys() >= limits.keys => Quota::MaxStateKeys,
+        Ok(Command::Set { .. }) if has_all(Held::StateKeys, user.map_or(0, |user| user.keys)) => {
+            Quota::MaxUserStateKeys
+        }
+        Ok(Command::Set { key, value, .. })
+            if user.is_some_and(|user| user.bytes > 0)
+                && usage.bytes() + ENTRY_BYTES + (key.len() + value.len()) as u64
+                    <= limits.bytes =>
+        {
+            Quota::MaxUserStateBytes
+        }
         _ => Quota::MaxStateBytes,
     }
 }

@@ -50,7 +50,12 @@ impl Client {
         self.revoke_will(turn, &permissions);
         // The owner ends waits, and reads again, in the turn for which it is woken.
         let now = turn.context.worker.now;
-        if self.metered.set_own(now, &self.tenant.quotas, permissions.limits()) {
+        let own = permissions.limits();
+        if self.holder.as_ref().is_some_and(|holder| holder.set_own(&own.of_held())) {
+            // Publishers may wait for room that the user has now.
+            self.tenant.queued.look_for_room();
+        }
+        if self.metered.set_own(now, &self.tenant.quotas, own) {
             self.session.wake_owner();
         }
         self.permissions = Some(permissions);

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use barid_core::holder::{Held, Holder};
 use barid_core::ids;
 use mqtt_proto::{
     PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe,
@@ -200,7 +201,7 @@ impl Client {
             return Err(ReasonCode::UnspecifiedError);
         }
         if let Some(quota) = self.exceeded(&state.subscriptions, wanted.filter) {
-            self.tenant.refused(worker, quota, &session.client_id);
+            self.tenant.refused_to(worker, quota, self.own_limits(), &session.client_id);
             return Err(ReasonCode::QuotaExceeded);
         }
         if session.store_refuses() {
@@ -225,6 +226,10 @@ impl Client {
         }
         if is_new && self.tenant.index.subscription_count() >= limits.max_tenant_subscriptions {
             return Some(Quota::MaxTenantSubscriptions);
+        }
+        let room = |user: &Holder| user.room(Held::Subscriptions, limits.max_user_subscriptions);
+        if is_new && subscriptions.holder().is_some_and(|user| room(user) == 0) {
+            return Some(Quota::MaxUserSubscriptions);
         }
         if is_new && bytes > limits.max_subscription_bytes {
             return Some(Quota::MaxSubscriptionBytes);

@@ -61,7 +61,7 @@ impl Metered {
 
     /// Gives the user other limits of its own. Returns whether [`Self::refresh`] is due.
     pub fn set_own(&mut self, now: MonoTime, quotas: &Quotas, own: &UserLimits) -> bool {
-        if own.are_none() && self.permit.user.is_none() {
+        if !own.are_of_connections() && self.permit.user.is_none() {
             return false;
         }
         let (usage, _) = quotas.users.of(now, &self.user, Some(own));

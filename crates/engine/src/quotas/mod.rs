@@ -1,9 +1,11 @@
-//! Quotas of connections and rates: for each tenant, and for each of its users.
+//! Quotas of connections and rates: for each tenant, and for each of its users; and the users as holders of what
+//! outlives connections.
 //!
 //! A connection is admitted with a [`Permit`], and keeps a [`Metered`] with the permit and its pace in each
 //! direction. Without a limit there is no pace, and nothing is counted. A user may have limits of its own.
 
 mod bucket;
+mod holders;
 mod metered;
 mod pace;
 mod usage;
@@ -13,10 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use barid_core::holder::Holder;
 use barid_core::time::MonoTime;
 
 use crate::limits::{Limits, Quota};
 use crate::user_limits::UserLimits;
+use holders::Holders;
 use usage::{Place, quota};
 use users::Users;
 
@@ -37,6 +41,7 @@ const DEBT_MAX: Duration = Duration::from_secs(1);
 pub struct Quotas {
     usage: Arc<Usage>,
     users: Users,
+    holders: Holders,
     /// Incremented when any limit changes, so that connected clients get the new ones.
     version: AtomicU32,
     /// For each quota, the time of its last log line, in milliseconds; 0: there was none.
@@ -90,6 +95,7 @@ impl Quotas {
         Self {
             usage: Arc::new(Usage::new(usage::of_tenant(limits))),
             users,
+            holders: Holders::default(),
             version: AtomicU32::new(0),
             told: [const { AtomicU64::new(0) }; Quota::ALL.len()],
         }
@@ -103,7 +109,7 @@ impl Quotas {
         }
         let decisive = |limits: &Limits| {
             let rates = (usage::of_tenant(limits), usage::of_user(limits), limits.are_of_users());
-            (rates, limits.max_inflight, limits.max_queued_bytes)
+            (rates, limits.max_inflight, limits.max_queued_bytes, limits.max_user_queued_bytes)
         };
         let wakes = decisive(before) != decisive(after);
         self.usage.set_rates(now, usage::of_tenant(after));
@@ -141,16 +147,17 @@ impl Quotas {
         (user, own): (&str, Option<&UserLimits>),
         comes_back: bool,
     ) -> Result<Permit, Quota> {
-        let no_room = |most: usize, before: usize| most > 0 && before >= most && !comes_back;
+        let no_room = |most: u64, before: usize| most > 0 && before as u64 >= most && !comes_back;
         // The quotas of the user come first: what they refuse must not use up those of the tenant.
         let mut place_of_user = None;
-        if limits.are_of_users() || own.is_some_and(|own| !own.are_none()) {
+        if limits.are_of_users() || own.is_some_and(UserLimits::are_of_connections) {
             let (usage, own) = self.users.of(now, user, own);
             if usage.bucket(Flow::Connect).take(now, 1, 1) == 0 {
                 return Err(Quota::UserConnectRate);
             }
             let (place, before) = Place::take(&usage);
-            if no_room(own.max_connections.unwrap_or(limits.max_user_connections), before) {
+            let most = own.max_connections.unwrap_or(limits.max_user_connections as u64);
+            if no_room(most, before) {
                 return Err(Quota::MaxUserConnections);
             }
             place_of_user = Some(place);
@@ -159,10 +166,20 @@ impl Quotas {
             return Err(Quota::ConnectRate);
         }
         let (tenant, before) = Place::take(&self.usage);
-        if no_room(limits.max_connections, before) {
+        if no_room(limits.max_connections as u64, before) {
             return Err(Quota::MaxConnections);
         }
         Ok(Permit { tenant, user: place_of_user })
+    }
+
+    /// Returns the user of this name, as the one to whom sessions, retained messages and keys belong.
+    pub fn holder(&self, user: &str) -> Arc<Holder> {
+        self.holders.of(user)
+    }
+
+    /// Returns the user of this name, if something belongs to it or it is connected.
+    pub fn known_holder(&self, user: &str) -> Option<Arc<Holder>> {
+        self.holders.get(user)
     }
 
     /// Whether a log line about a quota is due. If so, the next one is due in [`TOLD_EVERY`].
@@ -177,6 +194,7 @@ impl Quotas {
     /// Forgets users that use nothing.
     pub fn sweep(&self, now: MonoTime) {
         self.users.sweep(now);
+        self.holders.sweep();
     }
 }
 

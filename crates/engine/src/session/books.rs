@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use barid_core::holder::Held;
 use barid_core::queue::Overflow;
 
 use super::Session;
@@ -9,16 +10,16 @@ use super::outlet::{Outlet, RoomWaiters};
 use crate::progress::Waiter;
 use crate::sync::MutexGuard;
 
-/// The load of an outlet that counts for its tenant.
+/// The load of an outlet that counts for its tenant and its user.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Load {
+pub(super) struct Load {
     messages: usize,
-    bytes: usize,
+    pub(super) bytes: usize,
     in_memory: usize,
 }
 
 impl Load {
-    fn of(outlet: &Outlet) -> Self {
+    pub(super) fn of(outlet: &Outlet) -> Self {
         let queue = outlet.outbound.queue();
         // Messages that are kept until acknowledged take memory like waiting messages.
         let bytes = queue.bytes() + outlet.outbound.window().kept_bytes();
@@ -28,7 +29,7 @@ impl Load {
 }
 
 impl Session {
-    /// Locks the outlet and calls `act`. Afterwards, changes of its queue are counted for the tenant, and
+    /// Locks the outlet and calls `act`. Afterwards, changes of its queue are counted for tenant and user, and
     /// publishers that were held back are woken if there is room again. Publishers are other sessions, and
     /// are never locked together with this one.
     #[inline(always)]
@@ -47,17 +48,13 @@ impl Session {
     #[inline(never)]
     fn keep_books(&self, mut outlet: MutexGuard<'_, Outlet>, before: Load, after: Load) {
         if before != after {
-            self.count(before, after);
+            self.count(&outlet, before, after);
         }
         let publishers = if self.is_full() { self.take_waiters(&mut outlet) } else { None };
         drop(outlet);
         if after.messages < before.messages || after.bytes < before.bytes {
-            // The limits of all queues of the tenant together leave room for other queues.
-            for full in self.account.queued.take_full() {
-                if let Some(full) = full.upgrade() {
-                    full.look_for_room();
-                }
-            }
+            // The limits of all queues together leave room for other queues.
+            self.account.queued.look_for_room();
         }
         for publisher in publishers.into_iter().flat_map(|waiters| waiters.0) {
             if let Some(publisher) = publisher.upgrade() {
@@ -66,9 +63,14 @@ impl Session {
         }
     }
 
-    fn count(&self, before: Load, after: Load) {
+    fn count(&self, outlet: &Outlet, before: Load, after: Load) {
         let sums = (before.messages, before.bytes);
         self.account.queued.count(sums, (after.messages, after.bytes));
+        if let Some(holder) = &outlet.holder {
+            // The larger one is added first, so that nobody sees less than nothing.
+            holder.add(Held::QueuedBytes, after.bytes as u64);
+            holder.give_back(Held::QueuedBytes, before.bytes as u64);
+        }
         if self.durable.is_some() {
             self.account.shards.count_in_memory(before.in_memory, after.in_memory);
         }
@@ -78,8 +80,8 @@ impl Session {
     /// block.
     fn take_waiters(&self, outlet: &mut Outlet) -> Option<Box<RoomWaiters>> {
         // Registered before the check, so that room that other queues make meanwhile is not missed.
-        self.set_full(self.account.queue_limits().tenant);
-        let limits = self.account.queue_limits();
+        self.set_full(self.queue_limits(outlet).together());
+        let limits = self.queue_limits(outlet);
         let holds_back = limits.overflow == Overflow::Block;
         if holds_back && !outlet.outbound.queue().room(&limits).is_some() {
             return None;

@@ -266,7 +266,7 @@ impl Session {
             }
             return;
         }
-        let limits = self.account.queue_limits();
+        let limits = self.queue_limits(outlet);
         let in_memory = self.account.shards.has_memory();
         for index in range {
             let stored = outlet.stored_as(messages, index, offer.qos, journal);
@@ -277,7 +277,7 @@ impl Session {
         if limits.overflow == Overflow::Block && offer.qos != QoS::AtMostOnce {
             let room = outlet.outbound.queue().room(&limits);
             if !room.is_some() {
-                self.set_full(limits.tenant);
+                self.set_full(limits.together());
                 messages.overflow();
             }
         }
@@ -298,7 +298,7 @@ impl Session {
             if delivery.after.is_none() {
                 delivery.stored = outlet.newly_stored(delivery.qos, &mut journal);
             }
-            let limits = self.account.queue_limits();
+            let limits = self.queue_limits(outlet);
             let in_memory = self.account.shards.has_memory();
             let now = worker.now;
             let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());

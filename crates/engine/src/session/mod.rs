@@ -1,5 +1,6 @@
 //! Sessions as the IO threads see them: identity, Session State, and the outlet to the client.
 
+mod belonging;
 mod books;
 mod delivery;
 mod held;
@@ -13,6 +14,7 @@ mod subscriptions;
 mod tests;
 mod writing;
 
+pub use belonging::Belonging;
 pub use delivery::Offered;
 pub use outlet::{Link, Replay};
 pub use subscriptions::{Subscription, Subscriptions};
@@ -87,8 +89,8 @@ pub struct State {
     pub received: ReceivedIds,
     /// The Will Message of the present or last connection, until published or discarded.
     pub will: Option<Box<Will>>,
-    /// The user to whom the session belongs, if there are users: no other user may have it.
-    pub user: Option<Box<str>>,
+    /// The user to whom the session belongs, if there are users.
+    belongs: Option<Belonging>,
     /// Session Expiry Interval in seconds; `u32::MAX`: the session does not expire.
     pub expiry: u32,
     /// Time since which the client is away; `None` while it is connected.
@@ -187,7 +189,10 @@ impl Session {
 
     /// Marks the session as ended. The caller holds the locked state, which guards the mark. Returns false if
     /// the session had ended before.
-    pub fn end(&self, _state: &mut State) -> bool {
+    pub fn end(&self, state: &mut State) -> bool {
+        if let Some(belongs) = &mut state.belongs {
+            belongs.release();
+        }
         !self.ended.swap(true, Ordering::Relaxed)
     }
 
@@ -298,7 +303,23 @@ impl Session {
 
     /// Returns how much more fits into the queue.
     pub fn room(&self, limits: &QueueLimits) -> Room {
-        self.outlet.lock().outbound.queue().room(limits)
+        let outlet = self.outlet.lock();
+        let user_bytes = self.user_bytes(&outlet);
+        outlet.outbound.queue().room(&QueueLimits { user_bytes, ..*limits })
+    }
+
+    /// Returns how many bytes more fit into all queues of the user to whom the session belongs.
+    pub fn user_room(&self) -> usize {
+        self.user_bytes(&self.outlet.lock())
+    }
+
+    /// The limits of the queue, with the room that the tenant and the user have left.
+    fn queue_limits(&self, outlet: &Outlet) -> QueueLimits {
+        QueueLimits { user_bytes: self.user_bytes(outlet), ..self.account.queue_limits() }
+    }
+
+    fn user_bytes(&self, outlet: &Outlet) -> usize {
+        outlet.holder.as_ref().map_or(usize::MAX, |holder| self.account.queue_room_of(holder))
     }
 
     /// Returns whether the client has been away since [`Session::detach`] returned `epoch`.

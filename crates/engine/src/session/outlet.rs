@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
+use barid_core::holder::Holder;
 use barid_core::session::{Outbound, WindowLimits};
 use mqtt_proto::flow::OutboundAliases;
 use mqtt_proto::{QoS, ReasonCode, Version};
@@ -43,6 +44,8 @@ pub(super) struct Outlet {
     /// The owner was asked to close the connection.
     pub(super) is_closing: bool,
     pub(super) outbound: Outbound,
+    /// The user to whom the session belongs, for whom the messages count.
+    pub(super) holder: Option<Arc<Holder>>,
     /// Waiting messages of QoS 1 and 2 are stored whatever their durability class, if the session is stored.
     pub(super) keeps_all: bool,
     /// Retained messages that new subscriptions have asked for and that were not fetched yet.

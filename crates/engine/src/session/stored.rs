@@ -125,7 +125,7 @@ impl Session {
         });
         let record = SessionRecord {
             number: durable.number,
-            user: state.user.clone(),
+            user: state.user().map(Into::into),
             expiry: state.expiry,
             away_since: state.away_since,
             will,
@@ -308,13 +308,13 @@ impl Session {
         self.with(|outlet| outlet.outbound.recover(entries));
     }
 
-    /// Notes that publishers have to wait for room. If `tenant` has no room, they may have to wait for room
-    /// in the tenant's other queues.
-    pub(super) fn set_full(&self, tenant: Room) {
+    /// Notes that publishers have to wait for room. `together`: the room of all queues of the tenant, or of the user,
+    /// together; if there is none, they may have to wait for room in others of these queues.
+    pub(super) fn set_full(&self, together: Room) {
         if !self.is_full() {
             self.fullness.fetch_add(1, Ordering::Release);
         }
-        if !tenant.is_some() {
+        if !together.is_some() {
             let me: Weak<dyn Full> = self.me.clone();
             self.account.queued.note_full(self.id, me);
         }

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use barid_core::holder::{self, Holder};
 use memchr::memchr_iter;
 use mqtt_proto::{QoS, topic};
 
@@ -42,6 +44,8 @@ pub struct Subscriptions {
     bytes: usize,
     /// See [`Self::identifiers_for`].
     below: Option<Box<Below>>,
+    /// The user for whom they count.
+    holder: Option<Arc<Holder>>,
 }
 
 /// The Subscription Identifiers of the subscriptions that match topics with one parent.
@@ -85,12 +89,33 @@ impl Subscriptions {
         self.bytes
     }
 
+    /// The user for whom the subscriptions count.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_deref()
+    }
+
+    /// Has the subscriptions count for a user, and no longer for the one before.
+    pub(super) fn set_holder(&mut self, holder: Option<Arc<Holder>>) {
+        let count = self.count() as u64;
+        if let Some(before) = std::mem::replace(&mut self.holder, holder) {
+            before.give_back(holder::Held::Subscriptions, count);
+        }
+        if let Some(holder) = &self.holder {
+            holder.add(holder::Held::Subscriptions, count);
+        }
+    }
+
     /// Adds a subscription, or replaces the one with the same filter. Returns whether it is new.
     pub fn insert(&mut self, subscription: Subscription) -> bool {
         let cost = Self::cost(&subscription.filter);
         let is_new = self.held.insert(subscription);
         self.below = None;
-        self.bytes += if is_new { cost } else { 0 };
+        if is_new {
+            self.bytes += cost;
+            if let Some(holder) = &self.holder {
+                holder.add(holder::Held::Subscriptions, 1);
+            }
+        }
         is_new
     }
 
@@ -98,7 +123,12 @@ impl Subscriptions {
     pub fn remove(&mut self, filter: &str) -> bool {
         let was_there = self.held.remove(filter);
         self.below = None;
-        self.bytes -= if was_there { Self::cost(filter) } else { 0 };
+        if was_there {
+            self.bytes -= Self::cost(filter);
+            if let Some(holder) = &self.holder {
+                holder.give_back(holder::Held::Subscriptions, 1);
+            }
+        }
         was_there
     }
 
@@ -147,12 +177,20 @@ impl Subscriptions {
     }
 }
 
+/// They count no longer.
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        self.set_holder(None);
+    }
+}
+
 impl IntoIterator for Subscriptions {
     type Item = Subscription;
     type IntoIter = Box<dyn Iterator<Item = Subscription> + Send>;
 
-    fn into_iter(self) -> Self::IntoIter {
-        match self.held {
+    fn into_iter(mut self) -> Self::IntoIter {
+        self.set_holder(None);
+        match std::mem::take(&mut self.held) {
             Held::Many(by_filter) => Box::new(by_filter.into_values()),
             Held::Few(few) => Box::new(few.into_iter()),
         }
@@ -270,6 +308,10 @@ mod tests {
                 assert!(subscriptions.insert(subscription(&n.to_string(), QoS::AtMostOnce)));
             }
             assert!(!subscriptions.insert(subscription("1", QoS::ExactlyOnce)));
+            let ada = Arc::new(Holder::new("ada"));
+            let held = || ada.held(holder::Held::Subscriptions) as usize;
+            subscriptions.set_holder(Some(Arc::clone(&ada)));
+            assert_eq!(held(), count);
             assert_eq!(subscriptions.count(), count);
             let costs = subscriptions.iter().map(|one| Subscriptions::cost(&one.filter));
             assert_eq!(subscriptions.bytes(), costs.sum::<usize>());
@@ -283,6 +325,10 @@ mod tests {
                 subscriptions.remove(&n.to_string());
             }
             assert_eq!((subscriptions.count(), subscriptions.bytes()), (0, 0));
+            assert_eq!(held(), 0);
+            assert!(subscriptions.insert(subscription("1", QoS::AtMostOnce)));
+            assert_eq!(held(), 1);
+            assert_eq!((subscriptions.into_iter().count(), held()), (1, 0));
         }
     }
 }

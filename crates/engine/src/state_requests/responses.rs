@@ -129,7 +129,7 @@ impl Responses {
         if is_public {
             // The publisher is session 0, not the client: No Local must not keep the responses from the
             // client.
-            let publisher = Publisher { session: 0, client_id: &session.client_id };
+            let publisher = Publisher { session: 0, client_id: &session.client_id, holder: None };
             let source = Source { enters_entities: false, ..Source::unattended(tenant, publisher) };
             let mut budget = Budget::from_now(context.engine.clock);
             context.publish(&source, &mut self.run, &mut self.buffer, &mut budget);

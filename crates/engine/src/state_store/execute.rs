@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barid_core::commits::Commits;
 use barid_core::state_store::{
-    Answer, Limits, Origin, Outcome, Partition, Request, ScanLimits, Set, Verdict,
+    Answer, Limits, Origin, Outcome, Partition, Request, Requesting, ScanLimits, Set, Verdict,
 };
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
@@ -50,6 +50,8 @@ pub struct Requester<'a> {
     pub survives: bool,
     /// The permissions of the user; `None`: everything is allowed.
     pub permissions: Option<&'a Permissions>,
+    /// The user to whom keys that are set belong, with its limits, if there are users.
+    pub user: Option<Requesting<'a>>,
     /// The wall time.
     pub now: WallTime,
     /// The client's Maximum Packet Size, in bytes.
@@ -179,6 +181,7 @@ impl StateStore {
                 stored: verb != Verb::Get && is_stored(),
                 refuses: shard.refuses(),
                 origin,
+                user: requester.user,
             };
             self.apply(requester, &mut partition, &command, &request, &mut following)
         });

@@ -25,6 +25,7 @@ mod sessions;
 mod shards;
 mod state;
 mod tenants;
+mod users;
 
 use std::fmt::Write as _;
 use std::io;
@@ -202,6 +203,7 @@ impl Service {
                 get(sessions::show).delete(sessions::end),
             )
             .route("/v1/tenants/{tenant}/logins", get(logins::show))
+            .route("/v1/tenants/{tenant}/users/{*client}", get(users::show))
             .route("/v1/tenants/{tenant}/drops", get(drops::list))
             .route("/v1/tenants/{tenant}/denials", get(denials::list))
             .route("/v1/tenants/{tenant}/amqp-connections", get(amqp_connections::list))
@@ -317,6 +319,7 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
         ("/v1/tenants/{tenant}/logins", "which back ends decide on its logins"),
+        ("/v1/tenants/{tenant}/users/{client}", "what belongs to a user of any back end"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
         ("/v1/tenants/{tenant}/denials", "what clients were not allowed to do, and why"),
         (

@@ -34,7 +34,7 @@ pub enum Which {
 pub fn of(tenant: &Tenant, tenants: &Tenants, which: Which) -> BTreeMap<&'static str, State> {
     let (limits, totals) = (tenant.limits(), tenant.totals());
     let state = |quota: Quota| {
-        let (limit, refused) = (quota.limit(&limits), totals.refused[quota as usize]);
+        let (limit, refused) = (quota.limit(&limits), totals.refused[quota]);
         let throttled = totals.throttled_ms.get(quota as usize).copied();
         let is_told = match limit {
             // Of the broker: what it refuses is counted for the default tenant.

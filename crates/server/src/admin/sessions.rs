@@ -145,7 +145,7 @@ fn first_after(tenant: &Tenant, question: &Question, count: usize) -> Vec<Sessio
 fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S) -> Described<S> {
     let (user, expiry, subscriptions, unreleased) = {
         let state = session.state();
-        (state.user.clone(), state.expiry, subscriptions(&state), state.received.len())
+        (state.user().map(Box::from), state.expiry, subscriptions(&state), state.received.len())
     };
     let expiry_seconds = (expiry != u32::MAX).then_some(expiry);
     let (version, queued_messages, queued_bytes, in_flight) = session.inspect(|outbound, link| {

@@ -15,6 +15,7 @@ mod numbers;
 mod overlay;
 mod queue_entry;
 mod received;
+mod retained;
 mod seen;
 mod session;
 mod session_state;
@@ -24,6 +25,7 @@ mod state_clock;
 mod subscription;
 
 use std::fmt;
+use std::sync::Arc;
 
 use barid_store::Keyspace;
 use mqtt_proto::QoS;
@@ -34,13 +36,15 @@ use super::keys::{
     QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey,
     StateClockKey, StateKey, SubscriptionKey,
 };
-use super::wire::{Reader, put_varint};
+use super::wire::{Reader, put_str, put_varint};
+use crate::holder::Holder;
 use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
 
 pub use entity::EntityRecord;
 pub use managed::{MANAGED_TEXT_MAX, ManagedRecord};
 pub use received::ReceivedRecord;
+pub use retained::RetainedRecord;
 pub use session::{ReplayRecord, SessionRecord, WillRecord};
 pub use session_state::SessionStateRecord;
 pub use shard::ShardRecord;
@@ -119,8 +123,8 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
             ReceivedRecord::decode(value).map(drop)
         }
         keys::RETAINED => {
-            let message = decode_message(value)?;
-            RetainedKey::decode(key, message.publication().topic).map(drop)
+            let record = RetainedRecord::decode(value)?;
+            RetainedKey::decode(key, record.message.publication().topic).map(drop)
         }
         keys::STATE => {
             StateKey::decode(key)?;
@@ -167,6 +171,33 @@ pub fn verify(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<(), Record
             ManagedRecord::decode(value)?.check(key)
         }
         _ => Err(RecordError::Malformed("its keyspace is unknown")),
+    }
+}
+
+/// The version of a record that begins with the name of the user to whom its object belongs. A record follows, with a
+/// version of its own, as it would be without a user.
+const OF_USER: u8 = 2;
+
+/// Begins the record of an object that belongs to a user, if it does.
+fn put_holder(holder: Option<&Holder>, out: &mut Vec<u8>) {
+    if let Some(holder) = holder {
+        out.push(OF_USER);
+        put_str(holder.name(), out);
+    }
+}
+
+/// Returns the user to whom an object belongs, if it belongs to one, and the rest of its record.
+fn split_holder(record: &[u8]) -> Result<(Option<Arc<Holder>>, &[u8]), RecordError> {
+    match record.first() {
+        Some(&OF_USER) => {
+            let mut reader = versioned(record, OF_USER)?;
+            match reader.str()? {
+                "" => Err(RecordError::Malformed("a user has no name")),
+                name => Ok((Some(Arc::new(Holder::new(name))), reader.rest())),
+            }
+        }
+        Some(&later) if later > OF_USER => Err(RecordError::version(later, OF_USER)),
+        _ => Ok((None, record)),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The record of a key of the state store.
 
-use super::{RecordError, known_flags, put_state_version, state_version, versioned};
+use super::{
+    RecordError, known_flags, put_holder, put_state_version, split_holder, state_version, versioned,
+};
 use crate::durable::wire::{flag, put_str, put_varint};
 use crate::state_store::{FencingToken, StateRecord};
 use crate::time::WallTime;
@@ -13,6 +15,7 @@ const FENCED: u8 = 1 << 1;
 impl StateRecord {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        put_holder(self.holder.as_deref(), out);
         out.push(VERSION);
         out.push(
             flag(self.expires_at.is_some(), EXPIRES) | flag(self.fencing_token.is_some(), FENCED),
@@ -35,6 +38,7 @@ impl StateRecord {
     /// # Errors
     /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
+        let (holder, record) = split_holder(record)?;
         let mut reader = versioned(record, VERSION)?;
         let flags = reader.u8()?;
         known_flags(flags, EXPIRES | FENCED)?;
@@ -51,6 +55,6 @@ impl StateRecord {
                 Some(token.ok_or(RecordError::Malformed("a fencing token is none"))?)
             }
         };
-        Ok(Self { value: reader.rest().into(), version, fencing_token, expires_at })
+        Ok(Self { value: reader.rest().into(), version, fencing_token, expires_at, holder })
     }
 }

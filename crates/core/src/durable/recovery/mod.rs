@@ -24,17 +24,16 @@ use super::keys::{
     self, AnsweredKey, EntryKey, ManagedKey, NAMES, ReceivedKey, RetainedKey, SessionKey, ShardKey,
     StateClockKey, StateKey, SubscriptionKey,
 };
-use super::records::{RecordError, decode_message, decode_state_clock};
+use super::records::{RecordError, decode_state_clock};
 use super::shard::{Shard, shard_of};
 use super::{
-    EntityRecord, ManagedRecord, ReceivedRecord, SessionRecord, SessionStateRecord, ShardRecord,
-    SubscriptionRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, RetainedRecord, SessionRecord, SessionStateRecord,
+    ShardRecord, SubscriptionRecord,
 };
 use crate::entity::{Entry, Part, SequenceNumber};
 use crate::ids::{
     EntryNumber, PacketId, QueueNumber, SessionNumber, ShardIndex, StoredAs, TenantNumber,
 };
-use crate::message::Message;
 use crate::session::EntryRecord;
 use crate::state_store::{AnsweredRecord, StateRecord};
 use crate::time::WallTime;
@@ -76,7 +75,7 @@ pub trait Recovery {
 
     /// Receives a retained message; those of one tenant come sorted as in
     /// [`RetainedStore`](crate::retained::RetainedStore).
-    fn retained(&mut self, tenant: TenantNumber, message: Message);
+    fn retained(&mut self, tenant: TenantNumber, record: RetainedRecord);
 
     /// Receives the last version that the shard knows of in a tenant's state store. The tenant's clock has to continue
     /// from the latest of all shards.
@@ -330,10 +329,11 @@ impl Reading<'_> {
 
     fn retained(&mut self) -> Result<(), RecoveryError> {
         self.scan(keys::RETAINED, |this, key, value| {
-            let message = decode_message(value)?;
-            let RetainedKey { tenant, .. } = RetainedKey::decode(key, message.publication().topic)?;
+            let record = RetainedRecord::decode(value)?;
+            let topic = record.message.publication().topic;
+            let RetainedKey { tenant, .. } = RetainedKey::decode(key, topic)?;
             let tenant = this.tenant(tenant);
-            this.recovery.retained(tenant, message);
+            this.recovery.retained(tenant, record);
             Ok(())
         })
     }

@@ -52,7 +52,7 @@ fn beyond_the_limit_no_entity_takes_a_message() {
     assert_eq!(world.send("b", message(&large)), Err(SendError::TenantFull));
     assert_eq!(world.send("b", message("small")), Ok(1));
     let totals = world.tenant.totals();
-    assert_eq!(totals.refused[crate::limits::Quota::MaxTenantEntityBytes as usize], 1);
+    assert_eq!(totals.refused[crate::limits::Quota::MaxTenantEntityBytes], 1);
     world.entities().delete("a", &mut Commits::default()).unwrap();
     assert_eq!(world.send("b", message(&large)), Ok(2));
 }

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use barid_amqp::message::{Builder, Field, ValueRef};
 use barid_core::durable::keys::ManagedKey;
 use barid_core::durable::{
-    self, EntityRecord, Homes, ManagedRecord, Recovery, SessionRecord, SessionStateRecord,
-    SubscriptionRecord, keys,
+    self, EntityRecord, Homes, ManagedRecord, Recovery, RetainedRecord, SessionRecord,
+    SessionStateRecord, SubscriptionRecord, keys,
 };
 use barid_core::entity::{Delivery, Entry, Incoming, Mode, Part, SequenceNumber, State};
 use barid_core::ids::{EntryNumber, QueueNumber, SessionNumber, TenantNumber};
-use barid_core::message::Message;
 use barid_core::session::EntryRecord;
 use barid_core::state_store::StateRecord;
 use barid_core::time::{MonoTime, WallTime};
@@ -295,7 +294,7 @@ impl Recovery for Reader<'_> {
     fn session(&mut self, _: TenantNumber, _: &str, _: SessionRecord) {}
     fn subscription(&mut self, _: TenantNumber, _: SessionNumber, _: &str, _: SubscriptionRecord) {}
     fn entry(&mut self, _: TenantNumber, _: SessionNumber, _: EntryNumber, _: EntryRecord) {}
-    fn retained(&mut self, _: TenantNumber, _: Message) {}
+    fn retained(&mut self, _: TenantNumber, _: RetainedRecord) {}
     fn state_clock(&mut self, _: TenantNumber, _: Version) {}
     fn state(&mut self, _: TenantNumber, _: &[u8], _: StateRecord) {}
     fn managed(&mut self, _: ManagedKey<'_>, _: ManagedRecord) {}
