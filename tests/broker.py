@@ -170,6 +170,11 @@ class Broker:
         until(lambda: "reloaded" in self.stderr[before:])
         return self.stderr[before:]
 
+    def configure(self, toml: str) -> None:
+        """Reloads the configuration, with which the broker is started from now on as well."""
+        self._config = toml
+        self.reload(toml)
+
     def close(self) -> None:
         self.stop()
         self._directory.cleanup()

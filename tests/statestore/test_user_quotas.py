@@ -22,7 +22,7 @@ class Tenant:
         """Gives ada limits of her own."""
         users = "".join(f'[[users]]\nname = "acme/{name}"\npassword = "{self._password}"\n{limits}'
                         for name, limits in (("ada", f"limits = {{ {own} }}\n"), ("bob", "")))
-        self.running.reload(f"[limits]\n{self._limits}\n{users}")
+        self.running.configure(f"[limits]\n{self._limits}\n{users}")
 
     def used(self, quota: str, user: str = "ada") -> int:
         command = [BINARY, "user", "usage", f"acme/{user}", "--json", "--admin", f"127.0.0.1:{self.running.admin_port}"]

@@ -56,6 +56,15 @@ impl QueueLimits {
     pub fn together(&self) -> Room {
         self.tenant.min(Room { messages: usize::MAX, bytes: self.user_bytes })
     }
+
+    /// Takes the room that a queue needs more than `before`, or gives back what it needs less. Both are messages and
+    /// bytes.
+    pub fn follow(&mut self, before: (usize, usize), after: (usize, usize)) {
+        let left = |room: usize, before, after| room.saturating_add(before).saturating_sub(after);
+        self.tenant.messages = left(self.tenant.messages, before.0, after.0);
+        self.tenant.bytes = left(self.tenant.bytes, before.1, after.1);
+        self.user_bytes = left(self.user_bytes, before.1, after.1);
+    }
 }
 
 /// Remaining room in a queue.
@@ -129,6 +138,11 @@ impl<T: Queued> Queue<T> {
     /// Bytes of the waiting messages.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Number and bytes of the waiting messages.
+    pub fn load(&self) -> (usize, usize) {
+        (self.len(), self.bytes)
     }
 
     /// Bytes of the waiting messages that are kept in memory; the other messages are in the store only.
@@ -418,6 +432,18 @@ mod tests {
         assert_eq!(push(&mut queue, 2, &oldest), [DropReason::UserQueue]);
         assert_eq!(queue.front(), Some(&Waiting::Here(delivery(2, QoS::AtMostOnce))));
         assert_eq!(queue.len(), 1);
+    }
+
+    #[test]
+    fn the_room_of_all_queues_follows_one_of_them() {
+        let tenant = Room { messages: 5, bytes: 100 };
+        let mut limits = QueueLimits { tenant, user_bytes: 50, ..LIMITS };
+        limits.follow((1, 10), (3, 40));
+        assert_eq!((limits.tenant, limits.user_bytes), (Room { messages: 3, bytes: 70 }, 20));
+        limits.follow((3, 40), (3, 90));
+        assert_eq!(limits.together(), Room { messages: 3, bytes: 0 });
+        limits.follow((3, 90), (2, 80));
+        assert_eq!((limits.tenant, limits.user_bytes), (Room { messages: 4, bytes: 30 }, 10));
     }
 
     #[test]

@@ -266,13 +266,16 @@ impl Session {
             }
             return;
         }
-        let limits = self.queue_limits(outlet);
+        let mut limits = self.queue_limits(outlet);
         let in_memory = self.account.shards.has_memory();
         for index in range {
+            let before = outlet.outbound.queue().load();
             let stored = outlet.stored_as(messages, index, offer.qos, journal);
             let delivery = messages.delivery(index, offer, stored);
             let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
             outlet.outbound.enqueue(delivery, in_memory, worker.now, &limits, journal, dropped);
+            // What waits is counted when the lock is released, but the next message must find it.
+            limits.follow(before, outlet.outbound.queue().load());
         }
         if limits.overflow == Overflow::Block && offer.qos != QoS::AtMostOnce {
             let room = outlet.outbound.queue().room(&limits);
