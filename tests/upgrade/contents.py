@@ -235,6 +235,35 @@ def check_managed(broker: Broker) -> None:
     assert ask_admin(broker, "GET", "/v1/tenants/acme")["settings"]["limits"] == {"max_connections": 7}
 
 
+# --------------------------------------------------------------------------------- what belongs to a user
+
+
+def of_bob(broker: Broker) -> wire.Client:
+    bob = wire.Client(broker.address)
+    bob.connect("bob", clean=False, username="acme/bob", password=b"secret", properties=FOREVER)
+    return bob
+
+
+def fill_of_user(broker: Broker) -> None:
+    ask_admin(broker, "PUT", "/v1/users/acme/bob", {"password": "secret", "cost": "device", "limits": {"max_sessions": 3}})
+    bob = of_bob(broker)
+    bob.subscribe(response_topic("bob"), qos=1)
+    bob.publish("of bob", b"kept", 1, retain=True)
+    assert ask(bob, array("SET", "of bob", "value")) == OK
+    bob.disconnect()
+
+
+def check_of_user(broker: Broker) -> None:
+    bob = of_bob(broker)
+    assert bob.connack.session_present
+    assert ask(bob, array("GET", "of bob")) == value(b"value")
+    bob.subscribe("of bob")
+    assert bob.receive().payload == b"kept"
+    quotas = ask_admin(broker, "GET", "/v1/tenants/acme/users/bob")["quotas"]
+    for quota in ("sessions", "retained_messages", "state_keys"):
+        assert quotas[f"max_user_{quota}"]["used"] == 1, quota
+
+
 def ask_admin(broker: Broker, method: str, path: str, body: dict | None = None) -> dict:
     request = urllib.request.Request(f"http://127.0.0.1:{broker.admin_port}{path}", method=method,
                                      data=json.dumps(body).encode() if body is not None else None)
@@ -247,11 +276,14 @@ def fill(broker: Broker) -> None:
     fill_keys(broker)
     fill_queues(broker)
     fill_managed(broker)
+    fill_of_user(broker)
 
 
-def check(broker: Broker, has_managed: bool = True) -> None:
+def check(broker: Broker, has_managed: bool = True, has_of_user: bool = True) -> None:
     check_mqtt(broker)
     check_keys(broker)
     check_queues(broker)
     if has_managed:
         check_managed(broker)
+    if has_of_user:
+        check_of_user(broker)
