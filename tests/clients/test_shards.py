@@ -218,3 +218,25 @@ def test_retained_messages_are_read_and_not_changed(shard, running, come):
     reader.subscribe("r/#", qos=1)
     reader.receive(b"two")
     reader.expect_nothing()
+
+
+def test_a_client_that_wants_to_stay_waits_until_its_shard_is_open(shard, running, dial):
+    """Although it is connected already, without a session that stays: it must not get one that nobody could end."""
+    def come(clean: bool, **properties) -> wire.Client:
+        client = dial(V5, running)
+        client.connect("c", clean=clean, properties=properties)
+        return client
+
+    shard("close", "0")
+    assert come(True).connack.reason == 0
+    assert come(False, **FOREVER).connack.reason == SERVER_BUSY
+    assert come(True, **FOREVER).connack.reason == SERVER_BUSY
+    shard("open", "0")
+    for clean in (False, True, False):
+        client = come(clean, **FOREVER)
+        assert client.connack.reason == 0
+    client.subscribe("a", qos=1)
+    client.disconnect()
+    shard("close", "0")
+    shard("open", "0")
+    assert come(False, **FOREVER).connack.session_present

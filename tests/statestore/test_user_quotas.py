@@ -88,3 +88,24 @@ def test_bytes_of_a_user(tenant_with, log_in):
     assert tenant.refused("max_user_state_bytes") == 2
     bob.set(b"a", b"x")
     ada.set(b"d", bytes(1_000))
+
+
+def test_a_refusal_counts_for_the_limit_that_refuses(tenant_with, log_in):
+    """Although another limit is nearly reached, or reached for new keys."""
+    tenant = tenant_with("max_user_state_keys = 2\nmax_user_state_bytes = 2000\nmax_state_bytes = 2500\nmax_state_value = 5000")
+    ada = log_in(tenant, "ada")
+    ada.set(b"a", bytes(500)), ada.set(b"b", bytes(500))
+    expected = dict.fromkeys(("max_user_state_keys", "max_user_state_bytes", "max_state_bytes", "max_state_value"), 0)
+    for key, size, quota in ((b"a", 1_300, "max_user_state_bytes"), (b"c", 1, "max_user_state_keys"),
+                             (b"a", 2_400, "max_state_bytes"), (b"a", 5_001, "max_state_value")):
+        assert ada.ask("SET", key.decode(), bytes(size)).payload == error(QUOTA)
+        expected[quota] += 1
+        assert {quota: tenant.refused(quota) for quota in expected} == expected
+    tenant.limit("max_state_keys = 5")
+    until(lambda: ada.ask("SET", "c", "x").payload == OK or None)
+
+
+def test_the_name_of_the_user_counts(tenant_with, log_in):
+    tenant = tenant_with("")
+    log_in(tenant, "ada").set(b"key", b"value")
+    assert tenant.used("max_user_state_bytes") == 128 + len("key" + "value" + "acme/ada")

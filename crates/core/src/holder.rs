@@ -96,10 +96,15 @@ impl Holder {
     /// The limit that the user is under, where `common` is that for every user of the tenant; 0: there is none. A user
     /// whose own limits are not known is under none: a message that its own limit would allow must not be lost.
     pub fn limit(&self, held: Held, common: u64) -> u64 {
+        self.known_limit(held, common).unwrap_or(0)
+    }
+
+    /// The limit that the user is under, as [`limit`](Self::limit) returns it; `None`: its own limits are not known.
+    pub fn known_limit(&self, held: Held, common: u64) -> Option<u64> {
         match &*self.own.read() {
-            Own::Unknown => 0,
-            Own::None => common,
-            Own::Some(own) => own[held as usize].unwrap_or(common),
+            Own::Unknown => None,
+            Own::None => Some(common),
+            Own::Some(own) => Some(own[held as usize].unwrap_or(common)),
         }
     }
 
@@ -171,6 +176,7 @@ mod tests {
         let ada = Holder::new("acme/ada");
         let limit = |common| ada.limit(Held::Sessions, common);
         assert_eq!(limit(5), 0, "nothing is known yet");
+        assert_eq!(ada.known_limit(Held::Sessions, 5), None);
         ada.set_own(&OwnHeldLimits::default());
         assert_eq!(limit(5), 5);
         ada.set_own(&own(Held::Sessions, 9));

@@ -136,11 +136,17 @@ impl Account {
 
     /// The limits of a session's queue, with the room that the tenant has left. That of the user is left open.
     pub(crate) fn queue_limits(&self) -> QueueLimits {
+        self.queue_limits_times(1)
+    }
+
+    /// The limits of a session's queue as if they were so many times as high.
+    pub(crate) fn queue_limits_times(&self, times: usize) -> QueueLimits {
         let settings = self.settings.read();
         let limits = &settings.limits;
+        let left = |most: usize, used| most.saturating_mul(times).saturating_sub(used);
         QueueLimits {
-            messages: limits.max_queued_messages,
-            bytes: limits.max_queued_bytes,
+            messages: limits.max_queued_messages.saturating_mul(times),
+            bytes: limits.max_queued_bytes.saturating_mul(times),
             overflow: match limits.queue_overflow {
                 QueueOverflow::DropNewest => Overflow::DropNewest,
                 QueueOverflow::DropOldest => Overflow::DropOldest,
@@ -148,17 +154,28 @@ impl Account {
                 QueueOverflow::Block => Overflow::Block,
             },
             tenant: Room {
-                messages: limits.max_tenant_queued_messages.saturating_sub(self.queued.messages()),
-                bytes: limits.max_tenant_queued_bytes.saturating_sub(self.queued.bytes()),
+                messages: left(limits.max_tenant_queued_messages, self.queued.messages()),
+                bytes: left(limits.max_tenant_queued_bytes, self.queued.bytes()),
             },
             user_bytes: usize::MAX,
         }
     }
 
-    /// Returns how many bytes more fit into all queues of a user together.
-    pub(crate) fn queue_room_of(&self, user: &Holder) -> usize {
+    /// Gives a user the limits that it has of its own now. The caller holds none of the tenant's locks.
+    pub(crate) fn set_own(&self, user: &Arc<Holder>, own: &UserLimits) {
+        if user.set_own(&own.of_held()) {
+            // Publishers may wait for room that the user has now.
+            self.queued.look_for_room(Some(user));
+        }
+    }
+
+    /// Returns how many bytes more fit into all queues of a user together, if its limit were so many times as high.
+    pub(crate) fn queue_room_of(&self, user: &Holder, times: usize) -> usize {
         let common = self.settings.read().limits.max_user_queued_bytes;
-        usize::try_from(user.room(Held::QueuedBytes, common)).unwrap_or(usize::MAX)
+        let limit = user.limit(Held::QueuedBytes, common).saturating_mul(times as u64);
+        let room =
+            if limit == 0 { u64::MAX } else { limit.saturating_sub(user.held(Held::QueuedBytes)) };
+        usize::try_from(room).unwrap_or(usize::MAX)
     }
 
     /// The counters of one thread.

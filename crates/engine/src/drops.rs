@@ -221,8 +221,8 @@ pub const fn explanation(reason: DropReason) -> &'static str {
              by the end of its connection): free disk space, and the broker continues by itself."
         }
         DropReason::QueueRefuses => {
-            "The queue of the client or the queues of the tenant were full, and queue_overflow is \
-             reject: the publisher was refused (0x97; with MQTT 3 by the end of its connection), and \
+            "The queue of the client, or the queues of the tenant or the user together, were full and queue_overflow \
+             is reject, or were at twice their limit and it is block: the publisher was refused (0x97; with MQTT 3 by the end of its connection), and \
              should try again later."
         }
         DropReason::NotAllowed => {

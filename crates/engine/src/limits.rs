@@ -375,8 +375,21 @@ pub enum QueueOverflow {
     /// The publisher is refused: PUBACK or PUBREC with 0x97 (Quota exceeded). A 3.x client cannot be told, so
     /// it is disconnected.
     Reject,
-    /// The publisher's acknowledgement waits until the queue has room.
+    /// The publisher's acknowledgement waits until the queue has room. At twice the limit the publisher is refused.
     Block,
+}
+
+impl QueueOverflow {
+    /// The multiple of the limits at which a publisher is refused; `None`: it never is.
+    pub(crate) fn refuses_at(self) -> Option<usize> {
+        match self {
+            Self::DropNewest | Self::DropOldest => None,
+            Self::Reject => Some(1),
+            // What publishers have in flight when a queue becomes full finds room. Without a bound, a publisher that does
+            // not wait for its acknowledgements could fill the memory.
+            Self::Block => Some(2),
+        }
+    }
 }
 
 /// How a shared subscription chooses the member that gets a message.

@@ -1,9 +1,10 @@
 //! Messages that wait in all queues of a tenant together.
 
 use std::fmt;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
+use barid_core::holder::Holder;
 use hashbrown::HashMap;
 
 use crate::sync::Mutex;
@@ -20,9 +21,31 @@ pub trait Full: Send + Sync + fmt::Debug {
 pub struct Queued {
     messages: AtomicUsize,
     bytes: AtomicUsize,
-    /// Queues whose publishers wait for room in any of the tenant's queues, by the ids of their sessions.
-    full: Mutex<HashMap<u64, Weak<dyn Full>>>,
+    /// Queues whose publishers wait for room in other queues, by whose these are.
+    full: Mutex<HashMap<Whose, BySession>>,
     has_full: AtomicBool,
+}
+
+/// Queues by the ids of their sessions.
+type BySession = HashMap<u64, Weak<dyn Full>>;
+
+/// Whose queues together have no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// Those of the tenant.
+    Tenant,
+    /// Those of one of its users.
+    User(Address),
+}
+
+/// Where a user is in memory. Another user may be there later, whose queues are then checked once in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address(usize);
+
+impl From<&Arc<Holder>> for Whose {
+    fn from(user: &Arc<Holder>) -> Self {
+        Self::User(Address(Arc::as_ptr(user).addr()))
+    }
 }
 
 impl Queued {
@@ -33,28 +56,30 @@ impl Queued {
         self.bytes.fetch_add(after.1.wrapping_sub(before.1), Ordering::Relaxed);
     }
 
-    /// Registers a full queue, to be checked when any queue of the tenant becomes shorter.
-    pub fn note_full(&self, session: u64, queue: Weak<dyn Full>) {
-        self.full.lock().entry(session).or_insert(queue);
+    /// Registers a full queue, to be checked when any of these queues becomes shorter.
+    pub fn note_full(&self, whose: Whose, session: u64, queue: Weak<dyn Full>) {
+        self.full.lock().entry(whose).or_default().entry(session).or_insert(queue);
         self.has_full.store(true, Ordering::Release);
     }
 
-    /// Has the registered queues checked. The caller holds none of the tenant's locks.
-    pub fn look_for_room(&self) {
-        for full in self.take_full() {
-            if let Some(full) = full.upgrade() {
-                full.look_for_room();
+    /// Has the registered queues of the tenant checked, and those of a user. The caller holds none of the tenant's
+    /// locks.
+    pub fn look_for_room(&self, user: Option<&Arc<Holder>>) {
+        if !self.has_full.load(Ordering::Acquire) {
+            return;
+        }
+        let taken = {
+            let mut full = self.full.lock();
+            let taken = [Some(Whose::Tenant), user.map(Whose::from)];
+            let taken = taken.map(|whose| whose.and_then(|whose| full.remove(&whose)));
+            self.has_full.store(!full.is_empty(), Ordering::Release);
+            taken
+        };
+        for queue in taken.into_iter().flatten().flat_map(BySession::into_values) {
+            if let Some(queue) = queue.upgrade() {
+                queue.look_for_room();
             }
         }
-    }
-
-    fn take_full(&self) -> Vec<Weak<dyn Full>> {
-        if !self.has_full.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut full = self.full.lock();
-        self.has_full.store(false, Ordering::Release);
-        full.drain().map(|(_, queue)| queue).collect()
     }
 
     /// Number of waiting messages.

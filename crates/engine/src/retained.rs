@@ -70,7 +70,7 @@ impl Retained {
             return Err(DropReason::RetainedMessages);
         }
         let (before, after) =
-            (present.map_or(0, |present| weight(&present.message)), weight(message));
+            (present.map_or(0, weight_of), weight(message, user.map(|user| &**user)));
         // A message that is no larger than the present one is always admitted.
         if after > before && self.bytes - before + after > limits.max_retained_bytes {
             return Err(DropReason::RetainedBytes);
@@ -98,7 +98,7 @@ impl Retained {
             self.own += usize::from(self.store.set(topic, record).is_none());
             return;
         }
-        let added = weight(&message);
+        let added = weight_of(&record);
         self.bytes += added;
         if let Some(holder) = &record.holder {
             holder.add(Held::RetainedMessages, 1);
@@ -160,7 +160,7 @@ impl Retained {
             self.own -= 1;
             return;
         }
-        let weight = weight(&removed.message);
+        let weight = weight_of(removed);
         self.bytes -= weight;
         if let Some(holder) = &removed.holder {
             holder.give_back(Held::RetainedMessages, 1);
@@ -169,8 +169,14 @@ impl Retained {
     }
 }
 
-fn weight(message: &Message) -> usize {
-    OVERHEAD + message.size() + COPIES * message.publication().topic.len()
+fn weight_of(record: &RetainedRecord) -> usize {
+    weight(&record.message, record.holder.as_deref())
+}
+
+fn weight(message: &Message, user: Option<&Holder>) -> usize {
+    // The name of the user is a part of each of its records.
+    let name = user.map_or(0, |user| user.name().len());
+    OVERHEAD + message.size() + COPIES * message.publication().topic.len() + name
 }
 
 #[cfg(test)]
@@ -242,7 +248,7 @@ mod tests {
         for user in [&ada, &bob] {
             user.set_own(&Default::default());
         }
-        let weight = |payload| (OVERHEAD + payload + 1 + COPIES) as u64;
+        let weight = |payload| (OVERHEAD + payload + 1 + COPIES + "ada".len()) as u64;
         let limits = Limits {
             max_user_retained_messages: 2,
             max_user_retained_bytes: 2 * weight(10),

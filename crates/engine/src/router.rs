@@ -238,7 +238,8 @@ impl Router {
     }
 
     /// Returns how many of the messages, from the first one on, can be published without refusing their
-    /// publisher. These are all, unless a store accepts nothing new, or `reject` is set and a queue is full.
+    /// publisher. These are all, unless a store accepts nothing new, or a queue
+    /// has reached so many times its limits as `refuses_at`.
     /// The others are counted as dropped.
     ///
     /// # Errors
@@ -249,9 +250,10 @@ impl Router {
         tenant: &Arc<Tenant>,
         publisher: Publisher<'_>,
         messages: &Messages<'_>,
-        reject: bool,
+        refuses_at: Option<usize>,
     ) -> Result<usize, ShardClosed> {
-        if messages.qos() == QoS::AtMostOnce || !(reject || tenant.shards.any_refuses()) {
+        let is_limited = refuses_at.is_some() || tenant.shards.any_refuses();
+        if messages.qos() == QoS::AtMostOnce || !is_limited {
             return Ok(messages.len());
         }
         let refuse = |client: &str, reason, admitted: usize| {
@@ -269,7 +271,8 @@ impl Router {
                 return Ok(refuse(publisher.client_id, DropReason::StoreFull, 0));
             }
         }
-        let limits = tenant.queue_limits();
+        let times = refuses_at.unwrap_or(1);
+        let limits = tenant.queue_limits_times(times);
         let targets = self.targets(tenant, messages.topic());
         let mut least = (Room::UNBOUNDED, None);
         for target in targets.iter().filter(|target| !target.is_own(publisher.session)) {
@@ -280,8 +283,8 @@ impl Router {
                 }
                 None => {}
             }
-            if reject
-                && let Some(room) = target.room(messages.qos(), &limits)
+            if refuses_at.is_some()
+                && let Some(room) = target.room(messages.qos(), &limits, times)
                 && (room.messages < least.0.messages || room.bytes < least.0.bytes)
             {
                 least = (room.min(least.0), Some(target));
@@ -290,7 +293,7 @@ impl Router {
         let (mut room, fullest) = least;
         let of_tenant =
             (room.messages == limits.tenant.messages, room.bytes == limits.tenant.bytes);
-        let of_user = fullest.is_some_and(|target| target.user_room() == room.bytes);
+        let of_user = fullest.is_some_and(|target| target.user_room(times) == room.bytes);
         let admitted = messages.sizes().take_while(|size| room.take(*size)).count();
         if admitted == messages.len() {
             return Ok(admitted);
@@ -313,7 +316,7 @@ impl Router {
     pub(crate) fn is_any_full(&mut self, tenant: &Arc<Tenant>, topic: &str, qos: QoS) -> bool {
         let limits = tenant.queue_limits();
         let targets = self.targets(tenant, topic);
-        let mut rooms = targets.iter().filter_map(|target| target.room(qos, &limits));
+        let mut rooms = targets.iter().filter_map(|target| target.room(qos, &limits, 1));
         rooms.any(|room| !room.is_some())
     }
 

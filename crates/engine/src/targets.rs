@@ -152,14 +152,15 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the room for messages of this QoS in the queue of the target. Returns `None` if they do not
+    /// Returns the room for messages of this QoS in the queue of the target, with `limits` that are so many `times` as high
+    /// as set. Returns `None` if they do not
     /// wait there, or if the target is an entity, which refuses only when messages are sent to it.
-    pub fn room(&self, qos: QoS, limits: &QueueLimits) -> Option<Room> {
+    pub fn room(&self, qos: QoS, limits: &QueueLimits, times: usize) -> Option<Room> {
         let waits = |granted: QoS| qos.min(granted) != QoS::AtMostOnce;
         match self {
             Self::Entity(_) => None,
             Self::Session(recipient) => {
-                waits(recipient.qos).then(|| recipient.subscriber.room(limits))
+                waits(recipient.qos).then(|| recipient.subscriber.room(limits, times))
             }
             Self::Shared(group) => {
                 // One member that has room is enough, and so is one for which messages do not wait.
@@ -167,16 +168,16 @@ impl Target<'_> {
                 if !members.iter().all(|member| waits(member.options.qos)) {
                     return None;
                 }
-                let rooms = members.iter().map(|member| member.subscriber.room(limits));
+                let rooms = members.iter().map(|member| member.subscriber.room(limits, times));
                 rooms.max_by_key(|room| (room.is_some(), room.messages))
             }
         }
     }
 
-    /// Returns how many bytes more fit into all queues of the session's user.
-    pub fn user_room(&self) -> usize {
+    /// Returns how many bytes more fit into all queues of the session's user, if its limit were so many times as high.
+    pub fn user_room(&self, times: usize) -> usize {
         match self {
-            Self::Session(recipient) => recipient.subscriber.user_room(),
+            Self::Session(recipient) => recipient.subscriber.user_room(times),
             Self::Entity(_) | Self::Shared(_) => usize::MAX,
         }
     }

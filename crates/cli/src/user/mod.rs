@@ -167,7 +167,8 @@ struct List {
 #[derive(clap::Args)]
 #[command(after_help = "\
 A session belongs to the user who has opened it, a retained message or a key to the user who has set it last. What
-was stored by a version before this one, or by a client without a user, belongs to nobody.
+was stored by a version before this one, or by a client without a user, belongs to nobody. A limit of `?` is not
+known, because the user has not logged in since the broker started.
 
 Examples:
   barid user usage acme/sensor-7
@@ -209,7 +210,7 @@ struct Seen {
 #[derive(Deserialize)]
 struct Quantity {
     used: u64,
-    limit: u64,
+    limit: Option<u64>,
 }
 
 /// The back end of the users that this command adds.
@@ -438,7 +439,11 @@ impl Seen {
         let limit = Column::Right("LIMIT");
         let mut table = Table::new([Column::Left("QUOTA"), Column::Right("USED"), limit]);
         for (quota, Quantity { used, limit }) in &self.quotas {
-            let limit = if *limit == 0 { "-".into() } else { limit.to_string() };
+            let limit = match limit {
+                None => "?".into(),
+                Some(0) => "-".into(),
+                Some(limit) => limit.to_string(),
+            };
             table.push([quota.clone(), used.to_string(), limit]);
         }
         table.to_string()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use statestore_proto::{Hlc, Version};
 
 use super::{Answer, FencingToken, Verdict, fencing};
+use crate::holder::Holder;
 use crate::state_store::StateRecord;
 use crate::time::WallTime;
 
@@ -44,7 +45,8 @@ pub struct EntryView<'a> {
 impl Entry {
     /// Bytes of the tenant's quota that the key takes.
     pub fn size(&self, key: &[u8]) -> u64 {
-        size(key, &self.record.value, self.record.fencing_token.as_ref())
+        let StateRecord { value, fencing_token, holder, .. } = &self.record;
+        size(key, value, fencing_token.as_ref(), holder.as_deref())
     }
 
     pub fn is_expired(&self, now: WallTime) -> bool {
@@ -77,7 +79,14 @@ impl Entry {
 }
 
 /// Bytes of the tenant's quota that a key takes.
-pub(super) fn size(key: &[u8], value: &[u8], token: Option<&FencingToken>) -> u64 {
+pub(super) fn size(
+    key: &[u8],
+    value: &[u8],
+    token: Option<&FencingToken>,
+    holder: Option<&Holder>,
+) -> u64 {
     let token = token.map_or(0, |token| token.as_hlc().node.len());
-    ENTRY_BYTES + (key.len() + value.len() + token) as u64
+    // It is a part of each record of the user.
+    let name = holder.map_or(0, |holder| holder.name().len());
+    ENTRY_BYTES + (key.len() + value.len() + token + name) as u64
 }

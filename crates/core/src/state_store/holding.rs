@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use statestore_proto::Refusal;
-
-use super::Requesting;
+use super::{Exceeded, Requesting};
 use crate::holder::{Held, Holder};
 
 /// Gives a key of `size` bytes to the user of a request. `before`: the user to whom the key belongs, if it exists and
@@ -16,7 +14,7 @@ pub(super) fn pass(
     before: Option<(&Arc<Holder>, u64)>,
     user: Option<&Requesting<'_>>,
     size: u64,
-) -> Result<(), Refusal> {
+) -> Result<(), Exceeded> {
     if let Some(user) = user {
         // What the user has already need not be taken.
         let (has, had) = match before {
@@ -24,11 +22,11 @@ pub(super) fn pass(
             _ => (0, 0),
         };
         if !user.holder.take(Held::StateKeys, 1 - has, user.keys) {
-            return Err(Refusal::QuotaExceeded);
+            return Err(Exceeded::UserKeys);
         }
         if !user.holder.take(Held::StateBytes, size.saturating_sub(had), user.bytes) {
             user.holder.give_back(Held::StateKeys, 1 - has);
-            return Err(Refusal::QuotaExceeded);
+            return Err(Exceeded::UserBytes);
         }
         if has == 1 {
             user.holder.give_back(Held::StateBytes, had.saturating_sub(size));
@@ -66,16 +64,16 @@ mod tests {
         let (ada, bob) = (Arc::new(Holder::new("ada")), Arc::new(Holder::new("bob")));
         let by = |holder| Requesting { holder, keys: 2, bytes: 100 };
         pass(None, Some(&by(&ada)), 60).unwrap();
-        assert_eq!(pass(None, Some(&by(&ada)), 41), Err(Refusal::QuotaExceeded));
+        assert_eq!(pass(None, Some(&by(&ada)), 41), Err(Exceeded::UserBytes));
         assert_eq!(held(&ada), (1, 60));
         pass(Some((&ada, 60)), Some(&by(&ada)), 100).unwrap();
-        assert_eq!(pass(Some((&ada, 100)), Some(&by(&ada)), 101), Err(Refusal::QuotaExceeded));
+        assert_eq!(pass(Some((&ada, 100)), Some(&by(&ada)), 101), Err(Exceeded::UserBytes));
         pass(Some((&ada, 100)), Some(&by(&ada)), 30).unwrap();
         assert_eq!((held(&ada), held(&bob)), ((1, 30), (0, 0)));
         pass(Some((&ada, 30)), Some(&by(&bob)), 50).unwrap();
         assert_eq!((held(&ada), held(&bob)), ((0, 0), (1, 50)));
         pass(None, Some(&by(&bob)), 1).unwrap();
-        assert_eq!(pass(None, Some(&by(&bob)), 1), Err(Refusal::QuotaExceeded), "a third key");
+        assert_eq!(pass(None, Some(&by(&bob)), 1), Err(Exceeded::UserKeys), "a third key");
         pass(Some((&bob, 50)), None, 70).unwrap();
         assert_eq!(held(&bob), (1, 1), "who is no user holds nothing");
     }

@@ -51,5 +51,5 @@ pub use partition::{EXPIRED_AT_ONCE_MAX, KEY_LEN_MAX, Partition};
 pub use records::{AnsweredRecord, StateRecord};
 pub use request::{Origin, Request, Requesting, Scope, Set};
 pub use scan::{STEPS_PER_KEY, ScanLimits, Scanned};
-pub use usage::{Limits, Usage};
+pub use usage::{Exceeded, Limits, Usage};
 pub use watchers::Watcher;

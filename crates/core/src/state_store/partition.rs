@@ -12,8 +12,8 @@ use super::expiries::Expiries;
 use super::fencing::{self, FencingToken};
 use super::watchers::Watchers;
 use super::{
-    Answer, Effects, EntryView, Limits, Origin, Outcome, Request, Scope, Set, Usage, Verdict,
-    Watcher, holding,
+    Answer, Effects, EntryView, Exceeded, Limits, Origin, Outcome, Request, Scope, Set, Usage,
+    Verdict, Watcher, holding,
 };
 use crate::holder::Holder;
 use crate::ids::{PacketId, SessionNumber, TEXT_LEN_MAX};
@@ -48,6 +48,8 @@ pub struct Partition<W> {
     changed: Option<u64>,
     /// The latest version that the store knows of, and the batch that stored it.
     reserved: (Version, Option<u64>),
+    /// The limit because of which the last refused request was refused.
+    exceeded: Option<Exceeded>,
 }
 
 impl<W> Default for Partition<W> {
@@ -60,6 +62,7 @@ impl<W> Default for Partition<W> {
             removed: None,
             changed: None,
             reserved: (Version::default(), None),
+            exceeded: None,
         }
     }
 }
@@ -69,6 +72,30 @@ struct Admitted<'a> {
     timestamp: Hlc<'a>,
     fencing_token: Option<FencingToken>,
     holder: Option<Arc<Holder>>,
+}
+
+/// Why a SET is not carried out.
+enum Denied {
+    Told(Answer),
+    Over(Exceeded),
+}
+
+impl From<Answer> for Denied {
+    fn from(answer: Answer) -> Self {
+        Self::Told(answer)
+    }
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        Self::Told(refusal.into())
+    }
+}
+
+impl From<Exceeded> for Denied {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::Over(exceeded)
+    }
 }
 
 impl<W: Watcher> Partition<W> {
@@ -84,7 +111,8 @@ impl<W: Watcher> Partition<W> {
         let stored = self.is_stored(request, set.key);
         let answer = match self.admit_set(scope, request, set, stored) {
             Ok(admitted) => self.put(scope, set, admitted, stored, effects),
-            Err(refused) => refused,
+            Err(Denied::Told(refused)) => refused,
+            Err(Denied::Over(exceeded)) => self.refuse(exceeded),
         };
         self.note(scope, request, stored, answer, effects)
     }
@@ -133,8 +161,18 @@ impl<W: Watcher> Partition<W> {
         }
         match self.watchers.watch(key, watcher, scope.usage, scope.limits) {
             Ok(()) => Answer::at_once(Verdict::Ok),
-            Err(refusal) => refusal.into(),
+            Err(exceeded) => self.refuse(exceeded),
         }
+    }
+
+    fn refuse(&mut self, exceeded: Exceeded) -> Answer {
+        self.exceeded = Some(exceeded);
+        Refusal::QuotaExceeded.into()
+    }
+
+    /// Returns the limit because of which a request since the last call was refused.
+    pub fn take_exceeded(&mut self) -> Option<Exceeded> {
+        self.exceeded.take()
     }
 
     /// Executes KEYNOTIFY STOP.
@@ -257,7 +295,7 @@ impl<W: Watcher> Partition<W> {
         request: &Request<'a>,
         set: &Set<'_>,
         stored: bool,
-    ) -> Result<Admitted<'a>, Answer> {
+    ) -> Result<Admitted<'a>, Denied> {
         let Scope { usage, limits, now, .. } = *scope;
         let timestamp = Hlc::parse(request.timestamp.ok_or(Refusal::MissingTimestamp)?)?;
         if timestamp.is_in_future(now.as_millis()) {
@@ -273,33 +311,34 @@ impl<W: Watcher> Partition<W> {
                 Condition::IfAbsentOrEqual => *entry.record.value == *set.value,
             };
             if !applies {
-                return Err(entry.not_applied());
+                return Err(entry.not_applied().into());
             }
         }
-        if stored && request.refuses
-            || set.key.len() > KEY_LEN_MAX
-            || set.value.len() as u64 > limits.value_bytes
-        {
+        if stored && request.refuses || set.key.len() > KEY_LEN_MAX {
             return Err(Refusal::QuotaExceeded.into());
+        }
+        if set.value.len() as u64 > limits.value_bytes {
+            return Err(Exceeded::ValueBytes.into());
         }
         // A protected key cannot be changed without a token, so no earlier token has to be kept.
         let fencing_token = token.map(FencingToken::from);
-        let size = entry::size(set.key, set.value, fencing_token.as_ref());
+        let user = request.user.as_ref();
+        let holder = user.map(|user| &**user.holder);
+        let size = entry::size(set.key, set.value, fencing_token.as_ref(), holder);
         match entry {
             None => usage.add_key(size, limits)?,
             Some(entry) => usage.resize_key(entry.size(set.key), size, limits)?,
         }
-        let user = request.user.as_ref();
         let before =
             entry.and_then(|entry| Some((entry.record.holder.as_ref()?, entry.size(set.key))));
-        if let Err(refusal) = holding::pass(before, user, size) {
+        if let Err(exceeded) = holding::pass(before, user, size) {
             match entry {
                 None => usage.remove_key(size),
                 Some(entry) => {
                     usage.resize_key(size, entry.size(set.key), &Limits::UNBOUNDED)?;
                 }
             }
-            return Err(refusal.into());
+            return Err(exceeded.into());
         }
         let holder = user.map(|user| Arc::clone(user.holder));
         Ok(Admitted { timestamp, fencing_token, holder })

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use statestore_proto::Refusal;
-
 use super::ENTRY_BYTES;
 
 /// The quota of a tenant in the state store.
@@ -11,7 +9,7 @@ use super::ENTRY_BYTES;
 pub struct Limits {
     /// Maximum number of keys.
     pub keys: u64,
-    /// Maximum number of bytes: all keys, values and fencing tokens, and each watched key once for each of its
+    /// Maximum number of bytes: all keys, values, fencing tokens and names of users, and each watched key once for each of its
     /// watchers; with [`ENTRY_BYTES`] added for each key and each watch.
     pub bytes: u64,
     /// Maximum size of one value, in bytes.
@@ -24,6 +22,23 @@ impl Limits {
     /// No limits.
     pub const UNBOUNDED: Self =
         Self { keys: u64::MAX, bytes: u64::MAX, value_bytes: u64::MAX, watchers: u64::MAX };
+}
+
+/// The limit because of which a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exceeded {
+    /// [`Limits::keys`].
+    Keys,
+    /// [`Limits::bytes`].
+    Bytes,
+    /// [`Limits::value_bytes`].
+    ValueBytes,
+    /// [`Limits::watchers`].
+    Watchers,
+    /// [`Requesting::keys`](super::Requesting::keys).
+    UserKeys,
+    /// [`Requesting::bytes`](super::Requesting::bytes).
+    UserBytes,
 }
 
 /// The part of its quota that a tenant uses, in all its partitions together. The partitions have no common lock, so
@@ -70,15 +85,16 @@ impl Usage {
     }
 
     /// Takes the quota for a new key of this size.
-    pub(super) fn add_key(&self, size: u64, limits: &Limits) -> Result<(), Refusal> {
-        take(&self.keys, 1, limits.keys)?;
-        take(&self.bytes, size, limits.bytes).inspect_err(|_| give_back(&self.keys, 1))
+    pub(super) fn add_key(&self, size: u64, limits: &Limits) -> Result<(), Exceeded> {
+        take(&self.keys, 1, limits.keys, Exceeded::Keys)?;
+        let taken = take(&self.bytes, size, limits.bytes, Exceeded::Bytes);
+        taken.inspect_err(|_| give_back(&self.keys, 1))
     }
 
     /// Takes or gives back the quota for a key whose size changes. A key may always shrink.
-    pub(super) fn resize_key(&self, old: u64, new: u64, limits: &Limits) -> Result<(), Refusal> {
+    pub(super) fn resize_key(&self, old: u64, new: u64, limits: &Limits) -> Result<(), Exceeded> {
         match new.checked_sub(old) {
-            Some(growth) => take(&self.bytes, growth, limits.bytes),
+            Some(growth) => take(&self.bytes, growth, limits.bytes, Exceeded::Bytes),
             None => {
                 give_back(&self.bytes, old - new);
                 Ok(())
@@ -103,9 +119,9 @@ impl Usage {
         key_len: usize,
         of_key: u64,
         limits: &Limits,
-    ) -> Result<(), Refusal> {
-        take(&self.watchers, 1, limits.watchers)?;
-        take(&self.bytes, watcher_size(key_len), limits.bytes)
+    ) -> Result<(), Exceeded> {
+        take(&self.watchers, 1, limits.watchers, Exceeded::Watchers)?;
+        take(&self.bytes, watcher_size(key_len), limits.bytes, Exceeded::Bytes)
             .inspect_err(|_| give_back(&self.watchers, 1))?;
         self.most_watchers.fetch_max(of_key, Ordering::Relaxed);
         Ok(())
@@ -135,13 +151,13 @@ fn watcher_size(key_len: usize) -> u64 {
 }
 
 /// Adds `amount` to a counter if that stays within the limit. An amount of 0 always succeeds.
-fn take(counter: &AtomicU64, amount: u64, limit: u64) -> Result<(), Refusal> {
+fn take(counter: &AtomicU64, amount: u64, limit: u64, exceeded: Exceeded) -> Result<(), Exceeded> {
     let more = |used: u64| {
         let sum = used.saturating_add(amount);
         (amount == 0 || sum <= limit).then_some(sum)
     };
     let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-    taken.map(drop).map_err(|_| Refusal::QuotaExceeded)
+    taken.map(drop).map_err(|_| exceeded)
 }
 
 fn give_back(counter: &AtomicU64, amount: u64) {
@@ -158,10 +174,10 @@ mod tests {
         let (usage, limits) =
             (Usage::default(), Limits { keys: 2, bytes: 10, ..Limits::UNBOUNDED });
         assert_eq!(usage.add_key(6, &limits), Ok(()));
-        assert_eq!(usage.add_key(5, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!(usage.add_key(5, &limits), Err(Exceeded::Bytes));
         assert_eq!((usage.keys(), usage.bytes()), (1, 6));
         assert_eq!(usage.add_key(4, &limits), Ok(()));
-        assert_eq!(usage.add_key(0, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!(usage.add_key(0, &limits), Err(Exceeded::Keys));
         usage.remove_key(4);
         assert_eq!((usage.keys(), usage.bytes()), (1, 6));
     }
@@ -171,9 +187,9 @@ mod tests {
         let usage = Usage::default();
         let limits = Limits { watchers: 3, bytes: 2 * ENTRY_BYTES + 10, ..Limits::UNBOUNDED };
         assert_eq!(usage.add_watcher(6, 1, &limits), Ok(()));
-        assert_eq!(usage.add_watcher(5, 1, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!(usage.add_watcher(5, 1, &limits), Err(Exceeded::Bytes));
         assert_eq!((usage.watchers(), usage.bytes()), (1, ENTRY_BYTES + 6));
-        assert_eq!(usage.add_key(ENTRY_BYTES + 5, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!(usage.add_key(ENTRY_BYTES + 5, &limits), Err(Exceeded::Bytes));
         assert_eq!(usage.add_watcher(4, 1, &limits), Ok(()));
         usage.remove_watcher(6);
         usage.remove_watcher(4);
@@ -187,7 +203,7 @@ mod tests {
         let limits = Limits { bytes: 3, ..Limits::UNBOUNDED };
         assert_eq!(usage.resize_key(10, 8, &limits), Ok(()));
         assert_eq!(usage.resize_key(8, 8, &limits), Ok(()));
-        assert_eq!(usage.resize_key(8, 9, &limits), Err(Refusal::QuotaExceeded));
+        assert_eq!(usage.resize_key(8, 9, &limits), Err(Exceeded::Bytes));
         assert_eq!(usage.bytes(), 8);
     }
 }

@@ -2,9 +2,8 @@
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use statestore_proto::Refusal;
 
-use super::{Limits, Usage};
+use super::{Exceeded, Limits, Usage};
 
 /// A connection that is told of changes. When the connection ends, all its watches end.
 pub trait Watcher: Clone {
@@ -34,7 +33,7 @@ impl<W: Watcher> Watchers<W> {
         watcher: W,
         usage: &Usage,
         limits: &Limits,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Exceeded> {
         let known = self.of(key);
         let Err(at) = known.binary_search_by_key(&watcher.id(), W::id) else { return Ok(()) };
         usage.add_watcher(key.len(), 1 + known.len() as u64, limits)?;

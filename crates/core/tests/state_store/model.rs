@@ -25,11 +25,11 @@ const KEYS: [&str; 3] = ["a", "b", "lock"];
 const VALUES: [&str; 3] = ["", "v", "longer"];
 const NODES: [&str; 2] = ["c", "d"];
 const LIMITS: Limits =
-    Limits { keys: 2, bytes: 4 * ENTRY_BYTES + 11, value_bytes: 1_000, watchers: 3 };
+    Limits { keys: 2, bytes: 4 * ENTRY_BYTES + 15, value_bytes: 1_000, watchers: 3 };
 
 const USERS: [&str; 2] = ["ada", "bob"];
 /// Maximum number of keys of a user, and of their bytes.
-const OF_USER: (u64, u64) = (1, ENTRY_BYTES + 6);
+const OF_USER: (u64, u64) = (1, ENTRY_BYTES + 9);
 
 /// A request to the store, and its sender.
 #[derive(Clone, Debug)]
@@ -204,7 +204,8 @@ struct Plain {
 impl Plain {
     fn size(&self, key: &str) -> u64 {
         let token = self.token.as_ref().map_or(0, |(_, _, node)| node.len());
-        ENTRY_BYTES + (key.len() + self.value.len() + token) as u64
+        let user = self.user.map_or(0, |user| USERS[user].len());
+        ENTRY_BYTES + (key.len() + self.value.len() + token + user) as u64
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use barid_core::holder::Held;
+use barid_core::holder::{Held, Holder};
 use barid_core::ids;
 use mqtt_proto::flow::{InboundAliases, KeepAlive};
 use mqtt_proto::{
@@ -23,7 +23,7 @@ use super::wanted::{Enhanced, Refusal, assigned_client_id, connack_properties, w
 use crate::access::{Permissions, may_publish};
 use crate::context::Context;
 use crate::ids::ConnectionId;
-use crate::limits::Quota;
+use crate::limits::{Limits, Quota};
 use crate::names::{full_name, tenant_of};
 use crate::owner::Owner;
 use crate::quotas::Metered;
@@ -92,21 +92,10 @@ pub fn admit(
             "the client identifier is too long",
         ));
     }
-    if tenant.sessions.len() >= limits.max_sessions
-        && tenant.sessions.entry(client_id).get().is_none()
-    {
-        return Err(refused(context, &tenant, Quota::MaxSessions, &UserLimits::NONE, client_id));
-    }
     let own = user.and(permissions.as_ref()).map(|permissions| *permissions.limits());
     let holder = user.map(|user| tenant.quotas.holder(user));
     if let Some(holder) = &holder {
-        let own = own.unwrap_or_default();
-        holder.set_own(&own.of_held());
-        if holder.room(Held::Sessions, limits.max_user_sessions) == 0
-            && tenant.sessions.entry(client_id).get().is_none()
-        {
-            return Err(refused(context, &tenant, Quota::MaxUserSessions, &own, client_id));
-        }
+        tenant.set_own(holder, &own.unwrap_or_default());
     }
     let wanted = want(connect, &limits, enhanced)?;
     if let Some(will) = &connect.will
@@ -123,7 +112,7 @@ pub fn admit(
     }
     if wanted.expiry > 0
         && (wanted.persist || durability.stores_sessions())
-        && tenant.shards.of(&tenant.name, client_id).refuses()
+        && tenant.shards.of(&tenant.name, client_id).is_failing()
         && tenant.sessions.entry(client_id).get().is_none()
     {
         return Err(Refusal::new(
@@ -141,6 +130,8 @@ pub fn admit(
         .admit(context.worker.now, &limits, (&metered_user, own.as_ref()), comes_back)
         .and_then(|permit| {
             permit.pay(context.worker.now, len + 2, connect.will.is_some().into())?;
+            // Behind the rates, which so limit refusals as well.
+            check_sessions(&tenant, &limits, client_id, holder.as_deref())?;
             Ok(permit)
         })
         .map_err(|quota| refused(context, &tenant, quota, &own.unwrap_or_default(), client_id))?;
@@ -230,6 +221,27 @@ pub fn admit(
     let write = |bytes: &[u8]| out.write(bytes);
     client.session.drain(&context.worker, epoch, false, Stint::SHORT, write);
     Ok(client)
+}
+
+/// Checks whether a client may have a session.
+///
+/// # Errors
+/// It has none, and tenant or user have as many as they may.
+fn check_sessions(
+    tenant: &Tenant,
+    limits: &Limits,
+    client_id: &str,
+    user: Option<&Holder>,
+) -> Result<(), Quota> {
+    let is_new = || tenant.sessions.entry(client_id).get().is_none();
+    let has_room = |user: &Holder| user.room(Held::Sessions, limits.max_user_sessions) > 0;
+    if tenant.sessions.len() >= limits.max_sessions && is_new() {
+        return Err(Quota::MaxSessions);
+    }
+    if !user.is_none_or(has_room) && is_new() {
+        return Err(Quota::MaxUserSessions);
+    }
+    Ok(())
 }
 
 /// Counts that a quota refuses a client, whose user has limits of its `own`, and returns the refusal.

@@ -67,24 +67,25 @@ pub(super) fn open_session(
     }
     let stores = wanted.expiry > 0 && (wanted.persist || tenant.durability().stores_sessions());
     // Checked under the lock of the client identifier, under which sessions leave when their shard is closed.
-    let is_open = match entry.get() {
-        Some(present) => present.durable().is_none_or(|durable| durable.shard.is_open()),
-        None => !stores || tenant.shards.of(&tenant.name, opening.client_id).is_open(),
-    };
-    if !is_open {
+    // A session with an expiry of 0 ends with its connection, so a new connection cannot resume it.
+    let resumes =
+        !opening.clean_start && entry.get().is_some_and(|present| present.state().expiry > 0);
+    let is_closed =
+        |present: &SessionRef| present.durable().is_some_and(|durable| !durable.shard.is_open());
+    let needs_shard = stores && !resumes;
+    if entry.get().is_some_and(is_closed)
+        || needs_shard && !tenant.shards.of(&tenant.name, opening.client_id).is_open()
+    {
         return Err(Refusal::new(
             ReasonCode::ServerBusy,
             "the session's shard is closed: try again",
         ));
     }
-    let resumed = match entry.get().cloned() {
-        // A session with an expiry of 0 ends with its connection, so a new connection cannot resume it.
-        Some(old) if opening.clean_start || old.state().expiry == 0 => {
-            entry.remove();
-            ended = Some(old);
-            None
-        }
-        other => other,
+    let resumed = if resumes {
+        entry.get().cloned()
+    } else {
+        ended = entry.remove();
+        None
     };
     let present = resumed.is_some();
     let old_is_online = ended.as_ref().is_some_and(|old| old.is_online());

@@ -13,7 +13,6 @@ use crate::access::may_publish;
 use crate::bindings::Refused;
 use crate::context::Context;
 use crate::faults::{IfHolds as _, Rule, holds};
-use crate::limits::QueueOverflow;
 use crate::names::is_reserved;
 use crate::publishing::{Published, Source};
 use crate::router::Publisher;
@@ -169,14 +168,14 @@ impl Client {
         let holder = self.holder.as_ref();
         let publisher = Publisher { session: session.id, client_id: &session.client_id, holder };
         let messages = run.in_buffer(bytes, context.worker.now);
-        let reject = self.limits.queue_overflow == QueueOverflow::Reject;
+        let refuses_at = self.limits.queue_overflow.refuses_at();
         let Context { worker, router, .. } = &mut *context;
         // Some targets may already have resumed messages, so these messages cannot be refused any more.
         let is_resumed = messages.is_resumed();
         let admitted = if is_resumed && holds(Rule::AdmitWhatWasReceived) {
             Ok(messages.len())
         } else {
-            router.admissible(worker, tenant, publisher, &messages, reject)
+            router.admissible(worker, tenant, publisher, &messages, refuses_at)
         };
         let Ok(admitted) = admitted else {
             let mut state = session.state();

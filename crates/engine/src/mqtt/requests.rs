@@ -1,10 +1,10 @@
 //! Handling of requests to the state store.
 
 use barid_core::holder::Held;
-use barid_core::state_store::{ENTRY_BYTES, Limits, Requesting, Usage};
+use barid_core::state_store::{Exceeded, Limits, Requesting};
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode};
 use smallvec::SmallVec;
-use statestore_proto::{Command, Refusal, Reply, Verb, topics};
+use statestore_proto::{Refusal, Reply, Verb, topics};
 
 use super::End;
 use super::client::Client;
@@ -62,7 +62,7 @@ impl Client {
         };
         // A request is not executed if the queue has no room for a response: a change without a response
         // would be worse.
-        let mut room = session.room(&tenant.queue_limits());
+        let mut room = session.room(&tenant.queue_limits(), 1);
         let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
         let mut waits_for = Commits::default();
         let mut ended = Ok(());
@@ -115,19 +115,18 @@ impl Client {
             reasons.push(ReasonCode::Success);
             answered.tell(|reply| {
                 counters.requests.add(answered.verb, reply);
-                match reply {
-                    Reply::Refused(Refusal::NotAuthorized) => denied.push(index),
-                    Reply::Refused(Refusal::QuotaExceeded) => {
-                        let quota = exceeded(request.payload, &limits, store.usage(), user);
-                        let own = asking.permissions.map_or(&UserLimits::NONE, |own| own.limits());
-                        tenant.refused_to(&context.worker, quota, own, &session.client_id);
-                    }
-                    _ => {}
+                if matches!(reply, Reply::Refused(Refusal::NotAuthorized)) {
+                    denied.push(index);
                 }
                 let told = (reply, answered.version, &answered.after);
                 let to = (envelope.response_topic, envelope.correlation);
                 room.take(responses.push(context, asking, to, told));
             });
+            if let Some(exceeded) = answered.exceeded {
+                let own = asking.permissions.map_or(&UserLimits::NONE, |own| own.limits());
+                let quota = quota_of(exceeded);
+                tenant.refused_to(&context.worker, quota, own, &session.client_id);
+            }
             if answered.verb == Some(Verb::Scan) {
                 responses.charge(SCAN_COST);
             }
@@ -154,31 +153,14 @@ impl Client {
     }
 }
 
-/// Returns the quota because of which a request was refused, as far as the present usage tells.
-fn exceeded(request: &[u8], limits: &Limits, usage: &Usage, user: Option<Requesting<'_>>) -> Quota {
-    let has_all = |held: Held, most: u64| {
-        let held = user.map(|user| user.holder.held(held));
-        most > 0 && held.is_some_and(|held| held >= most)
-    };
-    match Command::decode(request) {
-        Ok(Command::Set { value, .. }) if value.len() as u64 > limits.value_bytes => {
-            Quota::MaxStateValue
-        }
-        Ok(Command::KeyNotify { .. }) if usage.watchers() >= limits.watchers => {
-            Quota::MaxStateWatchers
-        }
-        Ok(Command::Set { .. }) if usage.keys() >= limits.keys => Quota::MaxStateKeys,
-        Ok(Command::Set { .. }) if has_all(Held::StateKeys, user.map_or(0, |user| user.keys)) => {
-            Quota::MaxUserStateKeys
-        }
-        Ok(Command::Set { key, value, .. })
-            if user.is_some_and(|user| user.bytes > 0)
-                && usage.bytes() + ENTRY_BYTES + (key.len() + value.len()) as u64
-                    <= limits.bytes =>
-        {
-            Quota::MaxUserStateBytes
-        }
-        _ => Quota::MaxStateBytes,
+fn quota_of(exceeded: Exceeded) -> Quota {
+    match exceeded {
+        Exceeded::Keys => Quota::MaxStateKeys,
+        Exceeded::Bytes => Quota::MaxStateBytes,
+        Exceeded::ValueBytes => Quota::MaxStateValue,
+        Exceeded::Watchers => Quota::MaxStateWatchers,
+        Exceeded::UserKeys => Quota::MaxUserStateKeys,
+        Exceeded::UserBytes => Quota::MaxUserStateBytes,
     }
 }
 

@@ -51,9 +51,8 @@ impl Client {
         // The owner ends waits, and reads again, in the turn for which it is woken.
         let now = turn.context.worker.now;
         let own = permissions.limits();
-        if self.holder.as_ref().is_some_and(|holder| holder.set_own(&own.of_held())) {
-            // Publishers may wait for room that the user has now.
-            self.tenant.queued.look_for_room();
+        if let Some(holder) = &self.holder {
+            self.tenant.set_own(holder, own);
         }
         if self.metered.set_own(now, &self.tenant.quotas, own) {
             self.session.wake_owner();

@@ -51,10 +51,11 @@ impl Session {
             self.count(&outlet, before, after);
         }
         let publishers = if self.is_full() { self.take_waiters(&mut outlet) } else { None };
+        let holder = outlet.holder.clone();
         drop(outlet);
         if after.messages < before.messages || after.bytes < before.bytes {
             // The limits of all queues together leave room for other queues.
-            self.account.queued.look_for_room();
+            self.account.queued.look_for_room(holder.as_ref());
         }
         for publisher in publishers.into_iter().flat_map(|waiters| waiters.0) {
             if let Some(publisher) = publisher.upgrade() {
@@ -80,7 +81,7 @@ impl Session {
     /// block.
     fn take_waiters(&self, outlet: &mut Outlet) -> Option<Box<RoomWaiters>> {
         // Registered before the check, so that room that other queues make meanwhile is not missed.
-        self.set_full(self.queue_limits(outlet).together());
+        self.set_full(&self.queue_limits(outlet), outlet);
         let limits = self.queue_limits(outlet);
         let holds_back = limits.overflow == Overflow::Block;
         if holds_back && !outlet.outbound.queue().room(&limits).is_some() {

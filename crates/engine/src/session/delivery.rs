@@ -280,7 +280,7 @@ impl Session {
         if limits.overflow == Overflow::Block && offer.qos != QoS::AtMostOnce {
             let room = outlet.outbound.queue().room(&limits);
             if !room.is_some() {
-                self.set_full(limits.together());
+                self.set_full(&limits, outlet);
                 messages.overflow();
             }
         }

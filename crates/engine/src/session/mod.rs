@@ -301,25 +301,27 @@ impl Session {
         true
     }
 
-    /// Returns how much more fits into the queue.
-    pub fn room(&self, limits: &QueueLimits) -> Room {
+    /// Returns how much more fits into the queue, with limits that are so many `times` as high as set.
+    pub fn room(&self, limits: &QueueLimits, times: usize) -> Room {
         let outlet = self.outlet.lock();
-        let user_bytes = self.user_bytes(&outlet);
+        let user_bytes = self.user_bytes(&outlet, times);
         outlet.outbound.queue().room(&QueueLimits { user_bytes, ..*limits })
     }
 
-    /// Returns how many bytes more fit into all queues of the user to whom the session belongs.
-    pub fn user_room(&self) -> usize {
-        self.user_bytes(&self.outlet.lock())
+    /// Returns how many bytes more fit into all queues of the user to whom the session belongs, if its limit were so many
+    /// times as high.
+    pub fn user_room(&self, times: usize) -> usize {
+        self.user_bytes(&self.outlet.lock(), times)
     }
 
     /// The limits of the queue, with the room that the tenant and the user have left.
     fn queue_limits(&self, outlet: &Outlet) -> QueueLimits {
-        QueueLimits { user_bytes: self.user_bytes(outlet), ..self.account.queue_limits() }
+        QueueLimits { user_bytes: self.user_bytes(outlet, 1), ..self.account.queue_limits() }
     }
 
-    fn user_bytes(&self, outlet: &Outlet) -> usize {
-        outlet.holder.as_ref().map_or(usize::MAX, |holder| self.account.queue_room_of(holder))
+    fn user_bytes(&self, outlet: &Outlet, times: usize) -> usize {
+        let holder = outlet.holder.as_ref();
+        holder.map_or(usize::MAX, |holder| self.account.queue_room_of(holder, times))
     }
 
     /// Returns whether the client has been away since [`Session::detach`] returned `epoch`.

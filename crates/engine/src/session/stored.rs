@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use barid_core::commits::LOST;
 use barid_core::durable::{ReplayRecord, SessionRecord, SubscriptionRecord, WillRecord};
 use barid_core::ids::{EntryNumber, SessionNumber, StoredAs};
-use barid_core::queue::Room;
+use barid_core::queue::QueueLimits;
 use barid_core::session::{Delivery, EntryRecord, Outbound, ShardSet, Waiting};
 use barid_store::StoreError;
 use mqtt_proto::ReasonCode;
@@ -19,7 +19,7 @@ use crate::durable::{Commits, Durable, DurableShard, SessionJournal};
 use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
 use crate::progress::Waiter;
-use crate::queued::Full;
+use crate::queued::{Full, Whose};
 use crate::worker::Worker;
 
 impl Session {
@@ -308,15 +308,17 @@ impl Session {
         self.with(|outlet| outlet.outbound.recover(entries));
     }
 
-    /// Notes that publishers have to wait for room. `together`: the room of all queues of the tenant, or of the user,
-    /// together; if there is none, they may have to wait for room in others of these queues.
-    pub(super) fn set_full(&self, together: Room) {
+    /// Notes that publishers have to wait for room. If the queues of the tenant, or of the user, have none together, they
+    /// may have to wait for room in others of these queues.
+    pub(super) fn set_full(&self, limits: &QueueLimits, outlet: &Outlet) {
         if !self.is_full() {
             self.fullness.fetch_add(1, Ordering::Release);
         }
-        if !together.is_some() {
-            let me: Weak<dyn Full> = self.me.clone();
-            self.account.queued.note_full(self.id, me);
+        let me = || -> Weak<dyn Full> { self.me.clone() };
+        if !limits.tenant.is_some() {
+            self.account.queued.note_full(Whose::Tenant, self.id, me());
+        } else if let Some(holder) = outlet.holder.as_ref().filter(|_| limits.user_bytes == 0) {
+            self.account.queued.note_full(holder.into(), self.id, me());
         }
     }
 

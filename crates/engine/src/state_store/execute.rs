@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use barid_core::commits::Commits;
 use barid_core::state_store::{
-    Answer, Limits, Origin, Outcome, Partition, Request, Requesting, ScanLimits, Set, Verdict,
+    Answer, Exceeded, Limits, Origin, Outcome, Partition, Request, Requesting, ScanLimits, Set,
+    Verdict,
 };
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
@@ -76,6 +77,8 @@ pub struct Answered {
     pub after: Commits,
     /// Number of notifications to watchers.
     pub told: usize,
+    /// The limit because of which the request was refused.
+    pub exceeded: Option<Exceeded>,
 }
 
 #[derive(Debug)]
@@ -103,6 +106,7 @@ impl Answered {
             version: None,
             after: Commits::default(),
             told: 0,
+            exceeded: None,
         }
     }
 }
@@ -185,13 +189,15 @@ impl StateStore {
             };
             self.apply(requester, &mut partition, &command, &request, &mut following)
         });
+        let exceeded = partition.take_exceeded();
         let told = follow(following.into_notices(), partition.take_alarm());
         drop(partition);
         let after = answer.after.filter(|_| !CAN_BREAK || holds(rule_of(&answer, is_stored())));
         let after = after.filter(|batch| !shard.is_durable(*batch));
         let after = after.map(|batch| Commits::one(shard.index(), batch)).unwrap_or_default();
         let version = answer.version;
-        Ok(Answered { verb: Some(verb), answer: Told::Answer(answer), version, after, told })
+        let answer = Told::Answer(answer);
+        Ok(Answered { verb: Some(verb), answer, version, after, told, exceeded })
     }
 
     fn apply(
@@ -291,7 +297,14 @@ impl StateStore {
         keys.truncate(page);
         let next = next.map(|key| self.cursors.seal(&key));
         let answer = Told::Page { keys, next };
-        Answered { verb: Some(Verb::Scan), answer, version: None, after: commits, told: 0 }
+        Answered {
+            verb: Some(Verb::Scan),
+            answer,
+            version: None,
+            after: commits,
+            told: 0,
+            exceeded: None,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use barid_core::holder::Held;
 use barid_engine::limits::Quota;
+use barid_engine::managed::ManagedKind;
 use barid_engine::names::check_user_name;
 use serde::Serialize;
 
@@ -28,8 +29,8 @@ pub struct User {
 #[derive(Debug, Serialize)]
 struct Quantity {
     used: u64,
-    /// 0: there is no limit, or the user has not logged in since the broker started and none is known.
-    limit: u64,
+    /// 0: there is no limit; `None`: it is not known, because the user has not logged in since the broker started.
+    limit: Option<u64>,
 }
 
 pub async fn show(
@@ -41,13 +42,19 @@ pub async fn show(
     check_user_name(&user).map_err(|error| {
         Refusal::bad_request(format!("{user:?} is not a valid user name: {error}"))
     })?;
-    let shadowed_by = served.shared.logins.authenticator.in_front_of_store(&user).await;
+    let managed = &served.shared.engine.managed;
+    let shadowed_by = match managed.get(ManagedKind::User, &user) {
+        Some(_) => served.shared.logins.authenticator.in_front_of_store(&user).await,
+        None => None,
+    };
     let quotas = match tenants::named(&served, &tenant) {
         Ok(tenant) => {
             let (limits, holder) = (tenant.limits(), tenant.quotas.known_holder(&user));
             let quantity = |held: Held| Quantity {
                 used: holder.as_ref().map_or(0, |holder| holder.held(held)),
-                limit: holder.as_ref().map_or(0, |holder| holder.limit(held, limits.held(held))),
+                limit: holder
+                    .as_ref()
+                    .and_then(|holder| holder.known_limit(held, limits.held(held))),
             };
             Held::ALL.map(|held| (Quota::of_held(held).name(), quantity(held))).into()
         }
