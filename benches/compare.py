@@ -76,7 +76,7 @@ def measure(target: str, arguments: list[str], what: str) -> dict | None:
     """One measurement of a fresh process, or `None` if there was no result."""
     try:
         with servers.start(target) as server:
-            result = servers.bench(server, arguments)
+            result = servers.bench(server, arguments + servers.login(target))
     except servers.Failed as reason:
         print(f"{what} {target}: {reason}", file=sys.stderr)
         return None

@@ -36,6 +36,15 @@ MOSQUITTO_SAVED = "persistence true\npersistence_location {directory}/\n"
 HIGH_QUOTAS = "".join(f"{user}{name} = 1000000000000\n" for user in ("", "user_")
                       for name in ("publish_rate", "inbound_bytes_rate", "outbound_bytes_rate"))
 
+# One user for all clients, with a limit of all that belongs to it, which nobody reaches.
+USER, PASSWORD = "bench/all", "secret"
+USER_CONFIG = """
+[[users]]
+name = "bench/all"
+password = "{hash}"
+"""
+HIGH_HELD = "max_user_sessions = 1000000000000\nmax_user_queued_bytes = 1000000000000\n"
+
 NATS_CONFIG = """\
 listen: "127.0.0.1:{other_port}"
 server_name: "bench"
@@ -173,6 +182,11 @@ def bench(server: Server, arguments: list[str]) -> dict:
     return _told([BARID, *bench_command(arguments, server.port, server.pid, server.host)[1:]])
 
 
+def login(target: str) -> list[str]:
+    """Arguments of `barid bench` for a target that has a user."""
+    return ["--username", USER, "--pw", PASSWORD] if target.endswith("-user") else []
+
+
 def bench_command(arguments: list[str], port, pid, host="127.0.0.1") -> list[str]:
     where = [] if host == "127.0.0.1" else ["--host", host]
     return ["barid", "bench", *arguments, "--json", *where, "--port", str(port), "--pid", str(pid)]
@@ -193,10 +207,16 @@ def _command(target: str, port: int, directory: Path) -> list:
     match target:
         case "relay":
             return [BARID, "bench", "relay", "--listen", address]
-        case "barid" | "barid-memory" | "barid-quotas" | "before" | "before-memory":
+        case "barid" | "barid-memory" | "barid-quotas" | "barid-user" | "before" | "before-memory" | "before-user":
             durability = "memory" if target.endswith("-memory") else "local"
             quotas = HIGH_QUOTAS if target.endswith("-quotas") else ""
-            config.write_text(f'[limits]\ndurability = "{durability}"\n{quotas}')
+            users = ""
+            if target.endswith("-user"):
+                hashed = [BARID, "passwd", "--stdin", "--cost", "device"]
+                users = USER_CONFIG.format(hash=subprocess.run(hashed, input=PASSWORD, capture_output=True, text=True, check=True).stdout.strip())
+            if target == "barid-user":
+                quotas = HIGH_HELD
+            config.write_text(f'[limits]\ndurability = "{durability}"\n{quotas}{users}')
             admin = f"127.0.0.1:{free_port()}"
             return [binary(target), "serve", "--config", config, "--mqtt", address, "--ws", "off", "--amqp", "off", "--admin", admin,
                     "--data-dir", directory / "data", "--log", "error"]
@@ -224,7 +244,7 @@ def binary(target: str) -> Path:
     return BEFORE if target.startswith("before") else BARID
 
 
-MQTT = ("barid", "barid-memory", "barid-quotas", "before", "before-memory", "mosquitto", "mosquitto-saved", "nats", "nats-always")
+MQTT = ("barid", "barid-memory", "barid-quotas", "barid-user", "before", "before-memory", "before-user", "mosquitto", "mosquitto-saved", "nats", "nats-always")
 REDIS = ("redis", "redis-always")
 
 

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Subcommand, ValueEnum};
 use serde::Deserialize;
@@ -135,6 +136,15 @@ fn create(args: &Create) -> anyhow::Result<ExitCode> {
         body.insert("for_seconds".into(), (*seconds).into());
     }
     let admin = output.admin.connect();
+    if role.get_name() != "admin" || tenant.is_some() || lasts.is_some() {
+        let mut answer = admin.get("/v1/tokens")?;
+        if admin.read::<Vec<Token>>(answer["tokens"].take())?.is_empty() {
+            bail!(
+                "this would be the first token. From then on every request needs one, and only an admin's makes others\n  \
+                 hint: begin with `barid token create --role admin`, without --tenant and --for"
+            );
+        }
+    }
     let answer = admin.post("/v1/tokens", &body.into())?;
     print(match answer["token"].as_str() {
         Some(token) if !output.json => format!("{token}\n"),

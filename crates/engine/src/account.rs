@@ -162,7 +162,7 @@ impl Account {
     }
 
     /// Gives a user the limits that it has of its own now. The caller holds none of the tenant's locks.
-    pub(crate) fn set_own(&self, user: &Arc<Holder>, own: &UserLimits) {
+    pub fn set_own(&self, user: &Arc<Holder>, own: &UserLimits) {
         if user.set_own(&own.of_held()) {
             // Publishers may wait for room that the user has now.
             self.queued.look_for_room(Some(user));

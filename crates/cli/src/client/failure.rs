@@ -94,7 +94,7 @@ fn advice(reason: ReasonCode, is_login: bool) -> Option<&'static str> {
             "check -u and -P; the broker may also refuse a client identifier (-i) that belongs to another user"
         }
         R::NotAuthorized => {
-            "the rules of the user do not allow this; in Barid they are in [[users]], and \
+            "the rules of the user do not allow this; in Barid `barid user show` lists them, or they are in [[users]], and \
              `barid why --client` lists what was not allowed"
         }
         R::BadAuthenticationMethod => "the broker does not know this authentication method",

@@ -11,7 +11,7 @@ use super::{Session, State};
 /// The user to whom a session belongs. The session counts among those of the user until it is
 /// [released](Self::release).
 #[derive(Debug)]
-pub struct Belonging {
+pub(super) struct Belonging {
     holder: Arc<Holder>,
     counts: bool,
 }
@@ -23,7 +23,7 @@ impl Belonging {
     }
 
     /// The user.
-    pub fn holder(&self) -> &Arc<Holder> {
+    fn holder(&self) -> &Arc<Holder> {
         &self.holder
     }
 

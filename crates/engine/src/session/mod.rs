@@ -14,7 +14,6 @@ mod subscriptions;
 mod tests;
 mod writing;
 
-pub use belonging::Belonging;
 pub use delivery::Offered;
 pub use outlet::{Link, Replay};
 pub use subscriptions::{Subscription, Subscriptions};
@@ -40,6 +39,7 @@ use crate::owner::Owner;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::worker::Worker;
+use belonging::Belonging;
 use outlet::Outlet;
 
 /// The session of one client.

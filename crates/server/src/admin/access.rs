@@ -154,7 +154,8 @@ fn identify(
     let (Some(written), None) = (written.next(), written.next()) else {
         return Err(wrong(
             "the admin API needs a token: send it as `Authorization: Bearer TOKEN`, or name its file with \
-             --token-file or BARID_TOOLS_TOKEN_FILE; `barid token create` makes one",
+             --token-file or BARID_TOOLS_TOKEN_FILE; `barid token create` of an admin makes one. Whoever has \
+             lost the last one sets `tokens = false` in [admin] and reloads the configuration",
         ));
     };
     let shown = written.to_str().ok().and_then(|written| written.split_once(' '));

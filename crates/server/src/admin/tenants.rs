@@ -98,8 +98,8 @@ impl Summary {
 pub fn named(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
     served.shared.engine.tenants.get(name).ok_or_else(|| {
         Refusal::not_found(format!(
-            "no tenant {name:?}: a tenant is created when its first client connects; GET /v1/tenants \
-             lists all"
+            "no tenant {name:?}: a tenant is created when its first client connects, or when it gets settings; GET \
+             /v1/tenants lists all"
         ))
     })
 }

@@ -179,7 +179,7 @@ impl Wanted {
         let Self { user, client, address, tenant, reason, for_seconds } = self;
         if for_seconds == Some(0) {
             return Err(Refusal::bad_request(
-                "`for_seconds` is greater than 0; without it a ban does not end",
+                "`for_seconds` must be greater than 0; without it a ban does not end",
             ));
         }
         let until = for_seconds.map(|seconds| now.after(Duration::from_secs(seconds)).as_millis());

@@ -11,6 +11,7 @@ use axum::Router;
 use axum::routing::{delete, get};
 use barid_engine::managed::ManagedError;
 use barid_engine::names::check_tenant_name;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::Served;
@@ -51,6 +52,33 @@ fn prefix_of(tenant: Option<String>) -> Result<String, Refusal> {
     Ok(format!("{tenant}/"))
 }
 
+/// Reads members into a type.
+fn read<T: DeserializeOwned>(members: Map<String, Value>) -> Result<T, Refusal> {
+    serde_path_to_error::deserialize(Value::from(members)).map_err(|error| {
+        let path = error.path().to_string();
+        let mut sentence = error.into_inner().to_string();
+        for number in ["u8", "u16", "u32", "u64", "usize"] {
+            let named = format!("expected {number}");
+            if sentence.ends_with(&named) {
+                let plain = "expected a whole number of 0 or more";
+                sentence.replace_range(sentence.len() - named.len().., plain);
+            }
+        }
+        // A member that is missing or unknown is named by the sentence.
+        let is_named =
+            path == "." || sentence.starts_with("unknown field") || sentence.starts_with("missing");
+        Refusal::bad_request(if is_named { sentence } else { format!("`{path}`: {sentence}") })
+    })
+}
+
+/// Checks the names of the limits in the changes, also of those that are to be removed. `T` has all limits.
+fn check_limits<T: DeserializeOwned>(changes: &Map<String, Value>) -> Result<(), Refusal> {
+    match changes.get("limits") {
+        Some(Value::Object(limits)) => read::<T>(limits.clone()).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Removes members that answers have and requests need not have.
 fn forget(members: &mut Map<String, Value>, told: &[&str]) {
     members.retain(|member, _| !told.contains(&member.as_str()));
@@ -76,6 +104,30 @@ fn merge(before: &mut Map<String, Value>, changes: Map<String, Value>) {
             before.remove(&member);
         } else {
             before.insert(member, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use barid_engine::user_limits::UserLimits;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_limit_names_it() {
+        let told = |text: &str| {
+            let changes = serde_json::from_str(text).unwrap();
+            check_limits::<UserLimits>(&changes).map_err(|refusal| refusal.sentence().to_owned())
+        };
+        assert_eq!(told(r#"{"limits":{"publish_rate":5,"max_sessions":null}}"#), Ok(()));
+        assert_eq!(
+            told(r#"{"limits":{"max_sessions":1,"publish_rate":-1}}"#).unwrap_err(),
+            "`publish_rate`: invalid value: integer `-1`, expected a whole number of 0 or more"
+        );
+        for text in [r#"{"limits":{"foo":null}}"#, r#"{"limits":{"foo":1}}"#] {
+            let sentence = told(text).unwrap_err();
+            assert!(sentence.starts_with("unknown field `foo`, expected one of"), "{sentence}");
         }
     }
 }

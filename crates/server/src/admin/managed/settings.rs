@@ -6,14 +6,14 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use barid_auth::stored::StoredTenant;
-use barid_engine::limits::Limits;
+use barid_engine::limits::{Limits, OwnLimits};
 use barid_engine::managed::{Done, ManagedKind};
 use barid_engine::names::check_tenant_name;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::info;
 
-use super::{forget, merge_with_limits};
+use super::{check_limits, forget, merge_with_limits};
 use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::changing::{change, made, only_new};
@@ -159,8 +159,8 @@ fn members(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
 }
 
 fn parse(members: Map<String, Value>) -> Result<StoredTenant, Refusal> {
-    let settings: StoredTenant = serde_json::from_value(members.into())
-        .map_err(|error| Refusal::bad_request(error.to_string()))?;
+    check_limits::<OwnLimits>(&members)?;
+    let settings: StoredTenant = super::read(members)?;
     settings.check().map_err(Refusal::bad_request)?;
     Ok(settings)
 }
@@ -182,6 +182,7 @@ fn check_back_ends(served: &Served, tenant: &StoredTenant) -> Result<(), Refusal
 }
 
 fn changed(before: &StoredTenant, changes: Map<String, Value>) -> Result<StoredTenant, Refusal> {
+    check_limits::<OwnLimits>(&changes)?;
     let before = serde_json::to_value(before).expect("settings have text for keys");
     let Value::Object(mut members) = before else { unreachable!("settings are an object") };
     merge_with_limits(&mut members, changes);

@@ -9,12 +9,14 @@ use barid_auth::PASSWORD_MAX;
 use barid_auth::stored::StoredUser;
 use barid_core::time::WallTime;
 use barid_engine::managed::{Done, ManagedKind};
+use barid_engine::names::tenant_of;
 use barid_engine::rights::Rights;
+use barid_engine::user_limits::UserLimits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
 
-use super::{forget, merge_with_limits, prefix_of};
+use super::{check_limits, forget, merge_with_limits, prefix_of};
 use crate::admin::Served;
 use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
@@ -119,6 +121,7 @@ pub async fn put(
         Ok((done, user))
     })
     .await?;
+    follow_limits(&served, &name, &user).await;
     Ok((made(done == Done::Created), Json(Described::of(&name, user))))
 }
 
@@ -131,6 +134,7 @@ pub async fn patch(
 ) -> Answer<Described> {
     let name = name(path)?;
     let mut changes = settings(&body, &name)?;
+    check_user_limits(&changes)?;
     let hash = take_password(&mut changes)?;
     let user = change(&served, |commits| {
         let mut changed = None;
@@ -152,6 +156,7 @@ pub async fn patch(
         Ok(user)
     })
     .await?;
+    follow_limits(&served, &name, &user).await;
     Ok(Json(Described::of(&name, user)))
 }
 
@@ -172,6 +177,16 @@ pub async fn delete(
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Applies the limits of a user to what waits for its absent clients. Connected clients are looked up again anyway.
+async fn follow_limits(served: &Served, name: &str, user: &StoredUser) {
+    let tenant = tenant_of(Some(name)).and_then(|tenant| served.shared.engine.tenants.get(tenant));
+    let Some(tenant) = tenant else { return };
+    let Some(holder) = tenant.quotas.known_holder(name) else { return };
+    if served.shared.logins.authenticator.in_front_of_store(name).await.is_none() {
+        tenant.set_own(&holder, &user.limits);
+    }
 }
 
 fn log(by: &Requester, name: &str, user: &StoredUser, done: &str) {
@@ -246,9 +261,24 @@ fn take_password(members: &mut Map<String, Value>) -> Result<Option<String>, Ref
     }
 }
 
+/// Checks the names of limits. Those of one user are often mistaken for those of all users.
+fn check_user_limits(members: &Map<String, Value>) -> Result<(), Refusal> {
+    check_limits::<UserLimits>(members).map_err(|refusal| {
+        let limits = members.get("limits").and_then(Value::as_object);
+        let of_all = limits.into_iter().flat_map(Map::keys).find(|key| key.contains("user_"));
+        match of_all {
+            Some(key) => Refusal::bad_request(format!(
+                "`{key}` is a limit of all users of a tenant; for one user it is `{}`",
+                key.replacen("user_", "", 1)
+            )),
+            None => refusal,
+        }
+    })
+}
+
 fn parse(members: Map<String, Value>, name: &str) -> Result<StoredUser, Refusal> {
-    let user: StoredUser = serde_json::from_value(members.into())
-        .map_err(|error| Refusal::bad_request(error.to_string()))?;
+    check_user_limits(&members)?;
+    let user: StoredUser = super::read(members)?;
     user.check(name).map_err(Refusal::bad_request)?;
     Ok(user)
 }
