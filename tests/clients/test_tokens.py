@@ -206,3 +206,13 @@ def test_a_file_that_has_no_token(admin, tmp_path):
     assert "No such file" in admin.fails("tenant", "list", "--token-file", tmp_path / "missing")
     (tmp_path / "empty").write_text("\n")
     assert "no token" in admin.fails("tenant", "list", "--token-file", tmp_path / "empty")
+
+
+@pytest.mark.parametrize("arguments", [("viewer",), ("operator",), ("admin", "--tenant", "acme"), ("admin", "--for", "1h")], ids=" ".join)
+def test_the_first_token_can_make_others(broker_with, arguments):
+    """Otherwise nobody could make one, from the first on."""
+    port = broker_with("").admin_port
+    create = ("token", "create", "--admin", f"127.0.0.1:{port}", "--role")
+    done = barid(*create, *arguments)
+    assert done.returncode == 1 and "begin with `barid token create --role admin`" in done.stderr, done
+    assert barid("token", "list", "--admin", f"127.0.0.1:{port}").stdout == "no tokens\n"

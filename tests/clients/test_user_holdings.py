@@ -364,3 +364,45 @@ def test_an_operator_is_warned_of_a_user_of_the_same_name(users):
         assert done.returncode == 0 and "warning: `file` has a user of this name, too," in done.stderr, done
     done = barid("user", "add", "acme/carol", "--password-file", "-", *admin, input="secret")
     assert done.returncode == 0 and "warning" not in done.stderr, done
+
+
+def test_a_changed_limit_applies_to_what_waits_for_absent_clients(broker_with, dial, topic):
+    """Of a user in the broker's own store, at once: nobody has to log in."""
+    running = broker_with("")
+    admin = ("--admin", f"127.0.0.1:{running.admin_port}")
+
+    def user(*arguments) -> None:
+        done = barid("user", *arguments, *admin, input="secret")
+        assert done.returncode == 0, done.stderr
+
+    def client(name: str, client_id: str) -> wire.Client:
+        connected = dial(V5, running)
+        assert connected.connect(client_id, username=f"acme/{name}", password=b"secret", **STAYS).reason == 0
+        return connected
+
+    def dropped() -> float:
+        return running.metric(r'^barid_dropped_messages_total\{tenant="acme",reason="user_queue"\}')
+
+    for name, *limit in (("ada", "--limit", "max_queued_bytes=2000"), ("bob",)):
+        user("add", f"acme/{name}", "--password-file", "-", "--cost", "device", *limit)
+    ada, bob = client("ada", "a1"), client("bob", "b1")
+    ada.subscribe(topic, qos=1)
+    ada.disconnect()
+    for size, limit, drops in ((1_000, None, 0), (1_000, None, 1), (1_000, "100000", 1), (50_000, None, 1), (1_000, "500", 2),
+                               (90_000, "default", 2)):
+        if limit:
+            user("set", "acme/ada", "--limit", f"max_queued_bytes={limit}")
+        bob.publish(topic, bytes(size), 1)
+        assert dropped() == drops, (size, limit)
+
+
+@pytest.mark.parametrize(("limit", "says"), [
+    ("publish_rate=-1", "`publish_rate`: invalid value: integer `-1`, expected a whole number of 0 or more"),
+    ("max_queued_bytes=1MB", "`max_queued_bytes`: invalid type: string \"1MB\""),
+    ("max_user_sessions=1", "`max_user_sessions` is a limit of all users of a tenant; for one user it is `max_sessions`"),
+    ("max_sesions=default", "unknown field `max_sesions`"), ("max_sesions=1", "unknown field `max_sesions`"),
+])
+def test_what_is_wrong_with_a_limit_is_said(ours, unique, limit, says):
+    name, admin = f"{unique('acme')}/ada", ("--admin", f"127.0.0.1:{ours.admin_port}")
+    done = barid("user", "add", name, "--password-file", "-", "--limit", limit, *admin, input="secret")
+    assert done.returncode != 0 and says in done.stderr, done

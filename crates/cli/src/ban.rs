@@ -67,7 +67,7 @@ struct Add {
     /// End the ban after this time; without it, the ban lasts until it is removed
     #[arg(long = "for", value_name = "TIME", value_parser = |text: &str| parse_seconds(text, u32::MAX))]
     lasts: Option<u32>,
-    /// Reason, which the banned client may be told
+    /// Reason, for operators: in the log, `barid ban list` and `barid why`
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
     #[command(flatten)]
