@@ -245,7 +245,7 @@ def of_bob(broker: Broker) -> wire.Client:
 
 
 def fill_of_user(broker: Broker) -> None:
-    ask_admin(broker, "PUT", "/v1/users/acme/bob", {"password": "secret", "cost": "device", "limits": {"max_sessions": 3}})
+    ask_admin(broker, "PUT", "/v1/users/acme/bob", {"password": "secret", "cost": "device", "rules": [{"allow": "all"}], "limits": {"max_sessions": 3}})
     bob = of_bob(broker)
     bob.subscribe(response_topic("bob"), qos=1)
     bob.publish("of bob", b"kept", 1, retain=True)
