@@ -1,6 +1,6 @@
 //! Users as holders: how much of what is limited belongs to each.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -48,6 +48,8 @@ pub struct Holder {
     name: Box<str>,
     held: [AtomicU64; Held::ALL.len()],
     own: RwLock<Own>,
+    /// Whether the user has limits of its own, so that most users are told from others without a lock.
+    has_own: AtomicBool,
 }
 
 /// Two users are the same if their names are.
@@ -71,7 +73,12 @@ enum Own {
 impl Holder {
     /// Creates a user who holds nothing, and of whose own limits nothing is known.
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), held: Default::default(), own: RwLock::new(Own::Unknown) }
+        Self {
+            name: name.into(),
+            held: Default::default(),
+            own: RwLock::new(Own::Unknown),
+            has_own: AtomicBool::new(false),
+        }
     }
 
     /// The full name of the user.
@@ -88,6 +95,7 @@ impl Holder {
         };
         if !is_known {
             let has_any = own.iter().any(Option::is_some);
+            self.has_own.store(has_any, Ordering::Relaxed);
             *self.own.write() = if has_any { Own::Some(Box::new(*own)) } else { Own::None };
         }
         !is_known
@@ -96,6 +104,9 @@ impl Holder {
     /// The limit that the user is under, where `common` is that for every user of the tenant; 0: there is none. A user
     /// whose own limits are not known is under none: a message that its own limit would allow must not be lost.
     pub fn limit(&self, held: Held, common: u64) -> u64 {
+        if common == 0 && !self.has_own.load(Ordering::Relaxed) {
+            return 0;
+        }
         self.known_limit(held, common).unwrap_or(0)
     }
 
@@ -119,6 +130,12 @@ impl Holder {
     /// The amount that the user holds.
     pub fn held(&self, held: Held) -> u64 {
         self.held[held as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts that the user holds `after` instead of `before`.
+    pub fn change(&self, held: Held, before: u64, after: u64) {
+        // Difference and addition both wrap around, so the sum is correct.
+        self.held[held as usize].fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// Adds to what the user holds, whatever its limits.
@@ -167,6 +184,8 @@ mod tests {
         assert!(ada.take(Held::StateBytes, 4, 10));
         assert!(ada.take(Held::StateBytes, 0, 3), "nothing always fits");
         assert!(ada.take(Held::StateBytes, 90, 0), "there is no limit");
+        ada.change(Held::StateBytes, 90, 30);
+        ada.change(Held::StateBytes, 1, 61);
         ada.give_back(Held::StateBytes, 100);
         assert!(ada.is_empty());
     }

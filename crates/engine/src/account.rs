@@ -139,12 +139,26 @@ impl Account {
         self.queue_limits_times(1)
     }
 
+    /// The limits of the queue of a session that belongs to this user, with the room that tenant and user have left.
+    pub(crate) fn queue_limits_of(&self, user: Option<&Holder>) -> QueueLimits {
+        let (mut limits, common) = self.queue_limits_and_common(1);
+        if let Some(user) = user {
+            limits.user_bytes = queue_room(user, common, 1);
+        }
+        limits
+    }
+
     /// The limits of a session's queue as if they were so many times as high.
     pub(crate) fn queue_limits_times(&self, times: usize) -> QueueLimits {
+        self.queue_limits_and_common(times).0
+    }
+
+    /// The same, and the limit for all queues of every user.
+    fn queue_limits_and_common(&self, times: usize) -> (QueueLimits, u64) {
         let settings = self.settings.read();
         let limits = &settings.limits;
         let left = |most: usize, used| most.saturating_mul(times).saturating_sub(used);
-        QueueLimits {
+        let of_queue = QueueLimits {
             messages: limits.max_queued_messages.saturating_mul(times),
             bytes: limits.max_queued_bytes.saturating_mul(times),
             overflow: match limits.queue_overflow {
@@ -158,7 +172,8 @@ impl Account {
                 bytes: left(limits.max_tenant_queued_bytes, self.queued.bytes()),
             },
             user_bytes: usize::MAX,
-        }
+        };
+        (of_queue, limits.max_user_queued_bytes)
     }
 
     /// Gives a user the limits that it has of its own now. The caller holds none of the tenant's locks.
@@ -172,10 +187,7 @@ impl Account {
     /// Returns how many bytes more fit into all queues of a user together, if its limit were so many times as high.
     pub(crate) fn queue_room_of(&self, user: &Holder, times: usize) -> usize {
         let common = self.settings.read().limits.max_user_queued_bytes;
-        let limit = user.limit(Held::QueuedBytes, common).saturating_mul(times as u64);
-        let room =
-            if limit == 0 { u64::MAX } else { limit.saturating_sub(user.held(Held::QueuedBytes)) };
-        usize::try_from(room).unwrap_or(usize::MAX)
+        queue_room(user, common, times)
     }
 
     /// The counters of one thread.
@@ -332,4 +344,14 @@ impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Account").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// Returns how many bytes more fit into all queues of a user together, where `common` is the limit for every user, if the
+/// limit were so many times as high.
+fn queue_room(user: &Holder, common: u64, times: usize) -> usize {
+    let room = match user.limit(Held::QueuedBytes, common).saturating_mul(times as u64) {
+        0 => u64::MAX,
+        most => most.saturating_sub(user.held(Held::QueuedBytes)),
+    };
+    usize::try_from(room).unwrap_or(usize::MAX)
 }

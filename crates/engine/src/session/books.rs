@@ -67,10 +67,8 @@ impl Session {
     fn count(&self, outlet: &Outlet, before: Load, after: Load) {
         let sums = (before.messages, before.bytes);
         self.account.queued.count(sums, (after.messages, after.bytes));
-        if let Some(holder) = &outlet.holder {
-            // The larger one is added first, so that nobody sees less than nothing.
-            holder.add(Held::QueuedBytes, after.bytes as u64);
-            holder.give_back(Held::QueuedBytes, before.bytes as u64);
+        if let Some(holder) = outlet.holder.as_ref().filter(|_| before.bytes != after.bytes) {
+            holder.change(Held::QueuedBytes, before.bytes as u64, after.bytes as u64);
         }
         if self.durable.is_some() {
             self.account.shards.count_in_memory(before.in_memory, after.in_memory);

@@ -316,7 +316,7 @@ impl Session {
 
     /// The limits of the queue, with the room that the tenant and the user have left.
     fn queue_limits(&self, outlet: &Outlet) -> QueueLimits {
-        QueueLimits { user_bytes: self.user_bytes(outlet, 1), ..self.account.queue_limits() }
+        self.account.queue_limits_of(outlet.holder.as_deref())
     }
 
     fn user_bytes(&self, outlet: &Outlet, times: usize) -> usize {
