@@ -5,7 +5,7 @@
 #   scripts/test.sh lint unit        only these steps, in this order
 #
 # Steps: setup lint unit blackbox fuzz. A step installs only what it needs; what is there already is not installed again.
-# Environment: FUZZ_SECONDS (15) for each fuzz target, PYTEST_WORKERS (4).
+# Environment: FUZZ_SECONDS (20) for each fuzz target, PYTEST_WORKERS (4).
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -83,7 +83,7 @@ step_fuzz() {
     done
     ((${#running[@]} == 0)) || wait "${running[0]}"
     ((ran > 0)) || fail "there is no fuzz target"
-    echo "fuzzed $ran targets for ${FUZZ_SECONDS:-15} s each"
+    echo "fuzzed $ran targets for ${FUZZ_SECONDS:-20} s each"
 }
 
 # ------------------------------------------------------------------------------------------------------ helpers
@@ -99,7 +99,7 @@ fuzz() {
     fi
     local log
     log=$(mktemp)
-    if ! cargo "${toolchain[@]}" fuzz run "$target" "$@" -- -max_total_time="${FUZZ_SECONDS:-15}" >"$log" 2>&1; then
+    if ! cargo "${toolchain[@]}" fuzz run "$target" "$@" -- -max_total_time="${FUZZ_SECONDS:-20}" >"$log" 2>&1; then
         tail -n 60 "$log"
         rm "$log"
         fail "the fuzz target $target found something: see above and fuzz/artifacts/$target"

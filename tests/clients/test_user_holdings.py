@@ -406,3 +406,15 @@ def test_what_is_wrong_with_a_limit_is_said(ours, unique, limit, says):
     name, admin = f"{unique('acme')}/ada", ("--admin", f"127.0.0.1:{ours.admin_port}")
     done = barid("user", "add", name, "--password-file", "-", "--limit", limit, *admin, input="secret")
     assert done.returncode != 0 and says in done.stderr, done
+
+
+def test_limits_in_a_store_that_nobody_asks_do_not_apply(users, log_in, topic):
+    """The file alone decides on the user, who is in the store as well."""
+    users = users()
+    users.change('[auth]\nchain = ["file"]\n[limits]\n')
+    users.limit(max_queued_bytes=50_000)
+    absent(log_in, users, "ada", topic, "a1")
+    admin = ("--admin", f"127.0.0.1:{users.broker.admin_port}")
+    done = barid("user", "add", "acme/ada", "--password-file", "-", "--limit", "max_queued_bytes=10", *admin, input="secret")
+    assert done.returncode == 0 and "nobody asks for this user" in done.stderr, done
+    assert users.usage()["max_user_queued_bytes"]["limit"] == 50_000

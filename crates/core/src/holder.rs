@@ -36,9 +36,6 @@ impl Held {
     ];
 }
 
-/// Maximum amounts by [`Held`]; 0: there is no limit.
-pub type HeldLimits = [u64; Held::ALL.len()];
-
 /// The limits of one user, by [`Held`]. `None`: the limit for every user of the tenant applies.
 pub type OwnHeldLimits = [Option<u64>; Held::ALL.len()];
 
@@ -61,7 +58,7 @@ impl PartialEq for Holder {
 
 impl Eq for Holder {}
 
-/// What is known of the limits of a user.
+/// The limits that a user has of its own, as far as the broker knows them.
 #[derive(Debug)]
 enum Own {
     /// The user has not logged in since the broker started, so it is not known whether it has limits of its own.

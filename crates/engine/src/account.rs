@@ -153,7 +153,7 @@ impl Account {
         self.queue_limits_and_common(times).0
     }
 
-    /// The same, and the limit for all queues of every user.
+    /// Returns the limits of [`Self::queue_limits_times`], and the tenant's `max_user_queued_bytes`.
     fn queue_limits_and_common(&self, times: usize) -> (QueueLimits, u64) {
         let settings = self.settings.read();
         let limits = &settings.limits;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
-use barid_core::holder::{Held, HeldLimits};
+use barid_core::holder::Held;
 use serde::{Deserialize, Serialize};
 
 use crate::durability::DurabilityClass;
@@ -164,11 +164,6 @@ impl Limits {
             self.user_outbound_bytes_rate,
         ];
         self.max_user_connections > 0 || rates.iter().any(|rate| *rate > 0)
-    }
-
-    /// The limits of what each user may hold.
-    pub fn of_held(&self) -> HeldLimits {
-        Held::ALL.map(|held| self.held(held))
     }
 
     /// The limit of what each user may hold; 0: there is none.

@@ -62,8 +62,8 @@ impl Queued {
         self.has_full.store(true, Ordering::Release);
     }
 
-    /// Has the registered queues of the tenant checked, and those of a user. The caller holds none of the tenant's
-    /// locks.
+    /// Checks the full queues that wait for room in any queue of the tenant, and those that wait for room in the queues of
+    /// `user`. The caller holds none of the tenant's locks.
     pub fn look_for_room(&self, user: Option<&Arc<Holder>>) {
         if !self.has_full.load(Ordering::Acquire) {
             return;

@@ -228,6 +228,12 @@ impl One {
         (self.output.admin.connect(), format!("/v1/users/{}/{}", encode(tenant), encode(client)))
     }
 
+    /// The path of the user as the broker sees it, whatever back end it is from.
+    fn seen_at(&self) -> String {
+        let (tenant, client) = self.user.split_once('/').unwrap_or_default();
+        format!("/v1/tenants/{}/users/{}", encode(tenant), encode(client))
+    }
+
     fn name(&self) -> String {
         printable(&self.user).into_owned()
     }
@@ -306,19 +312,19 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
         }
     };
     let status = one.told(&admin, answer, secret.clone(), to_standard_error)?;
-    warn(&admin, one, Some(before.as_deref()));
+    warn(&admin, one, before.as_deref());
     Ok(status)
 }
 
 /// Warns of what an operator may not expect of a change of a user. `before`: for a new user, the back ends that decided on
 /// the logins of its tenant until now.
-fn warn(admin: &Admin, one: &One, before: Option<Option<&[String]>>) {
-    let (tenant, client) = one.user.split_once('/').unwrap_or_default();
+fn warn(admin: &Admin, one: &One, before: Option<&[String]>) {
+    let (tenant, _) = one.user.split_once('/').unwrap_or_default();
     let now = admin.back_ends(tenant);
-    let seen = admin.get(&format!("/v1/tenants/{}/users/{}", encode(tenant), encode(client)));
+    let seen = admin.get(&one.seen_at());
     let seen = seen.ok().and_then(|answer| admin.read::<Seen>(answer).ok());
     let shadow = seen.and_then(|seen| seen.shadowed_by);
-    if let Some(warning) = warning(before.flatten(), now.as_deref(), shadow.as_deref()) {
+    if let Some(warning) = warning(before, now.as_deref(), shadow.as_deref()) {
         eprintln!("barid: warning: {warning}");
     }
 }
@@ -420,8 +426,7 @@ fn change(
 
 fn usage(one: &One) -> anyhow::Result<ExitCode> {
     let admin = one.output.admin.connect();
-    let (tenant, client) = one.user.split_once('/').unwrap_or_default();
-    let answer = admin.get(&format!("/v1/tenants/{}/users/{}", encode(tenant), encode(client)))?;
+    let answer = admin.get(&one.seen_at())?;
     if one.output.json {
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);

@@ -274,7 +274,8 @@ impl Session {
             let delivery = messages.delivery(index, offer, stored);
             let dropped = |reason, lost: &Waiting| self.dropped(worker, reason, lost.topic());
             outlet.outbound.enqueue(delivery, in_memory, worker.now, &limits, journal, dropped);
-            // What waits is counted when the lock is released, but the next message must find it.
+            // The tenant's counters change only when the outlet is unlocked, so the room is reduced here for the next
+            // message of the run.
             limits.follow(before, outlet.outbound.queue().load());
         }
         if limits.overflow == Overflow::Block && offer.qos != QoS::AtMostOnce {

@@ -94,7 +94,7 @@ impl Subscriptions {
         self.holder.as_deref()
     }
 
-    /// Has the subscriptions count for a user, and no longer for the one before.
+    /// Counts the subscriptions for a user from now on, and no longer for the previous one.
     pub(super) fn set_holder(&mut self, holder: Option<Arc<Holder>>) {
         let count = self.count() as u64;
         if let Some(before) = std::mem::replace(&mut self.holder, holder) {

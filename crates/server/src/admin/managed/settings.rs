@@ -149,17 +149,20 @@ fn members(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
     let mut members: Map<String, Value> = body::properties(body)?;
     if let Some(settings) = members.remove("settings") {
         forget(&mut members, &TOLD);
-        return match settings {
-            Value::Object(settings) if members.is_empty() => Ok(settings),
-            Value::Null if members.is_empty() => Ok(Map::new()),
-            _ => Err(Refusal::bad_request("`settings` is an object, and nothing stands beside it")),
+        members = match settings {
+            Value::Object(settings) if members.is_empty() => settings,
+            Value::Null if members.is_empty() => Map::new(),
+            _ => {
+                let sentence = "`settings` is an object, and nothing stands beside it";
+                return Err(Refusal::bad_request(sentence));
+            }
         };
     }
+    check_limits::<OwnLimits>(&members)?;
     Ok(members)
 }
 
 fn parse(members: Map<String, Value>) -> Result<StoredTenant, Refusal> {
-    check_limits::<OwnLimits>(&members)?;
     let settings: StoredTenant = super::read(members)?;
     settings.check().map_err(Refusal::bad_request)?;
     Ok(settings)
@@ -182,7 +185,6 @@ fn check_back_ends(served: &Served, tenant: &StoredTenant) -> Result<(), Refusal
 }
 
 fn changed(before: &StoredTenant, changes: Map<String, Value>) -> Result<StoredTenant, Refusal> {
-    check_limits::<OwnLimits>(&changes)?;
     let before = serde_json::to_value(before).expect("settings have text for keys");
     let Value::Object(mut members) = before else { unreachable!("settings are an object") };
     merge_with_limits(&mut members, changes);

@@ -6,6 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use barid_auth::PASSWORD_MAX;
+use barid_auth::store;
 use barid_auth::stored::StoredUser;
 use barid_core::time::WallTime;
 use barid_engine::managed::{Done, ManagedKind};
@@ -134,7 +135,6 @@ pub async fn patch(
 ) -> Answer<Described> {
     let name = name(path)?;
     let mut changes = settings(&body, &name)?;
-    check_user_limits(&changes)?;
     let hash = take_password(&mut changes)?;
     let user = change(&served, |commits| {
         let mut changed = None;
@@ -184,7 +184,10 @@ async fn follow_limits(served: &Served, name: &str, user: &StoredUser) {
     let tenant = tenant_of(Some(name)).and_then(|tenant| served.shared.engine.tenants.get(tenant));
     let Some(tenant) = tenant else { return };
     let Some(holder) = tenant.quotas.known_holder(name) else { return };
-    if served.shared.logins.authenticator.in_front_of_store(name).await.is_none() {
+    let authenticator = &served.shared.logins.authenticator;
+    let back_ends = authenticator.back_ends(&tenant.name);
+    let asks_store = back_ends.is_ok_and(|names| names.iter().any(|name| name == store::NAME));
+    if asks_store && authenticator.in_front_of_store(name).await.is_none() {
         tenant.set_own(&holder, &user.limits);
     }
 }
@@ -219,6 +222,7 @@ fn settings(body: &[u8], name: &str) -> Result<Map<String, Value>, Refusal> {
         )));
     }
     forget(&mut members, &["user", "created_at"]);
+    check_user_limits(&members)?;
     Ok(members)
 }
 
@@ -277,7 +281,6 @@ fn check_user_limits(members: &Map<String, Value>) -> Result<(), Refusal> {
 }
 
 fn parse(members: Map<String, Value>, name: &str) -> Result<StoredUser, Refusal> {
-    check_user_limits(&members)?;
     let user: StoredUser = super::read(members)?;
     user.check(name).map_err(Refusal::bad_request)?;
     Ok(user)
