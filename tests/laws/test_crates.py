@@ -12,9 +12,9 @@ from source import production
 
 # From top to bottom: a crate may depend on those after it, never on those before it.
 LAYERS = [
-    "barid", "barid-sim", "barid-server", "barid-auth", "barid-engine", "barid-amqp", "barid-core", "barid-store", "mqtt-proto", "statestore-proto",
+    "barid", "barid-sim", "barid-server", "barid-auth", "barid-engine", "barid-peers", "barid-amqp", "barid-core", "barid-store", "mqtt-proto", "statestore-proto",
 ]
-PURE = ["barid-amqp", "barid-core", "mqtt-proto", "statestore-proto"]
+PURE = ["barid-peers", "barid-amqp", "barid-core", "mqtt-proto", "statestore-proto"]
 
 # The core uses the port of the store, which is in one crate with the storage engines. The dependencies of the engines are
 # not checked.

@@ -11,6 +11,7 @@ mod bench;
 mod binding;
 mod check_config;
 mod client;
+mod cluster;
 mod completions;
 mod config;
 mod doctor;
@@ -108,6 +109,8 @@ enum Command {
     Session(session::Args),
     /// Find out why a client did not get a message
     Why(why::Args),
+    /// Show the cluster that a running broker belongs to
+    Cluster(cluster::Args),
     /// List, close and open the shards of a running broker
     Shard(shard::Args),
     /// Back up a running broker
@@ -146,6 +149,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Shard(args) => shard::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),

@@ -3,12 +3,12 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{panic, thread};
 
 use anyhow::{Context as _, anyhow};
 use barid_server::Broker;
@@ -66,6 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
+    end_on_panic();
     stored::make_private();
     let log = Log::start(&settings)?;
     config::warnings(args.config.as_deref(), &settings)
@@ -102,6 +103,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the process when a thread panics: a broker with a dead thread looks alive and serves nobody.
+fn end_on_panic() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        report(panicked);
+        process::abort();
+    }));
 }
 
 /// Runs `start`, and reports regularly if it takes long: nearly all of the time is spent reading the data

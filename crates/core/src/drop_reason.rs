@@ -49,11 +49,13 @@ pub enum DropReason {
     BindingTooLarge,
     /// The queue of a binding is full.
     BindingFull,
+    /// The link to another broker of the cluster is full.
+    LinkFull,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -75,6 +77,7 @@ impl DropReason {
         Self::BindingSession,
         Self::BindingTooLarge,
         Self::BindingFull,
+        Self::LinkFull,
     ];
 
     /// The reason's name in metrics and the admin API.
@@ -101,6 +104,7 @@ impl DropReason {
             Self::BindingSession => "binding_session",
             Self::BindingTooLarge => "binding_too_large",
             Self::BindingFull => "binding_full",
+            Self::LinkFull => "link_full",
         }
     }
 }

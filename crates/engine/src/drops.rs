@@ -242,6 +242,10 @@ pub const fn explanation(reason: DropReason) -> &'static str {
             "The message is larger than MaxMessageSizeInKilobytes of the binding's queue: raise it, or \
              publish smaller messages."
         }
+        DropReason::LinkFull => {
+            "messages are published faster than another broker of the cluster takes them, or it cannot be reached: look \
+             at it with `barid cluster status`"
+        }
         DropReason::BindingFull => {
             "The queue of the binding was full: let more workers receive from it, or raise its \
              MaxSizeInMegabytes. `barid queue show` shows its message counts."

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::agenda::Agenda;
+use crate::agenda::{Agenda, Task, Tell};
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::denials::AllLines;
 use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
@@ -37,6 +38,8 @@ pub struct Engine {
     pub shards: Arc<Shards>,
     /// The rounds of the IO threads.
     pub rounds: Rounds,
+    /// The other brokers; `None`: there is no cluster.
+    pub cluster: Option<Arc<Cluster>>,
     sys_interval: AtomicU32,
     session_ids: AtomicU64,
 }
@@ -57,19 +60,39 @@ impl Engine {
     /// own. `queue_memory` is the memory for stored messages that wait in queues, in bytes.
     pub fn new(
         settings: EngineSettings,
-        (counting, queue_memory): (usize, usize),
+        sizes: (usize, usize),
         storage: Storage,
         clock: Clock,
         random: Random,
     ) -> Self {
+        Self::in_cluster(settings, sizes, storage, (clock, random), None)
+    }
+
+    /// [`Self::new`], for a broker of a cluster.
+    pub fn in_cluster(
+        settings: EngineSettings,
+        (counting, queue_memory): (usize, usize),
+        storage: Storage,
+        (clock, random): (Clock, Random),
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
         let EngineSettings { max_tenants, settings_of, sys_interval } = settings;
-        let shards = Arc::new(Shards::new(storage, queue_memory));
+        let others: Vec<_> = cluster.iter().flat_map(|cluster| cluster.sources()).collect();
+        let shards = Arc::new(Shards::among(storage, queue_memory, others));
         let sources = shards.sources().clone();
         let agenda = Agenda::new(clock, sources.clone());
         Self {
             clock,
             random,
-            tenants: Tenants::new(counting, max_tenants, settings_of, random, Arc::clone(&shards)),
+            tenants: Tenants::new(
+                counting,
+                max_tenants,
+                settings_of,
+                random,
+                Arc::clone(&shards),
+                cluster.clone(),
+            ),
+            cluster,
             managed: Arc::new(Managed::new(Arc::clone(&shards))),
             shards,
             alarm: Arc::new(agenda.clone()),
@@ -109,6 +132,25 @@ impl Engine {
                 .map_err(|error| (tenant, error))?;
         }
         Ok(())
+    }
+
+    /// Ends all sessions that are not stored: their clients are disconnected, and have to begin anew. Returns their
+    /// number.
+    pub fn end_transient_sessions(&self) -> usize {
+        let mut ended = Vec::new();
+        for tenant in self.tenants.all() {
+            tenant.sessions.for_each(|session| {
+                if session.durable().is_none() {
+                    ended.push(session.clone());
+                }
+            });
+        }
+        let count = ended.len();
+        for session in ended {
+            let done = Tell(Box::new(|| ()));
+            self.agenda.schedule(self.clock.now(), Task::End { session, done });
+        }
+        count
     }
 
     /// Gives a tenant the settings that it has now according to the function in [`EngineSettings`].

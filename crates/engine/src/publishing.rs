@@ -62,7 +62,8 @@ impl<'a> Source<'a> {
 impl Published {
     /// Whether the topic has no subscriber, and no entity has taken a message.
     pub fn is_unmatched(&self) -> bool {
-        let is_empty = |targets: &Arc<Targets>| targets.route().is_empty();
+        let is_empty =
+            |targets: &Arc<Targets>| targets.route().is_empty() && targets.remote().is_none();
         !self.is_taken && self.targets.as_ref().is_some_and(is_empty)
     }
 }

@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
+use crate::cluster::{MemberRef, Origin};
 use crate::faults::interleave;
 use crate::limits::{Quota, ShareStrategy};
 use crate::offer::{Offer, Writes};
@@ -88,13 +89,66 @@ impl Router {
         }
     }
 
-    /// Delivers messages to the sessions and shared subscriptions among the targets of their topic. `alone`:
-    /// nothing else is published before the next [`Router::flush`], so messages are written to sockets at
+    /// Delivers messages to the sessions, shared subscriptions and other brokers among the targets of their topic.
+    /// `alone`: nothing else is published before the next [`Router::flush`], so messages are written to sockets at
     /// once. When the budget of the turn is spent, the remaining messages are written with the flush.
     pub fn deliver(
         &mut self,
         worker: &Worker,
         tenant: &Tenant,
+        publisher: Publisher<'_>,
+        targets: &Targets,
+        messages: &mut Messages<'_>,
+        (alone, budget): (bool, &mut Budget),
+    ) {
+        self.deliver_to_sessions(worker, publisher, targets, messages, (alone, budget));
+        self.deliver_to_groups(
+            worker,
+            tenant,
+            publisher,
+            targets.route().groups(),
+            messages,
+            budget,
+        );
+        if let (Some(remote), Some(route)) = (&tenant.remote, targets.remote())
+            && messages.after().is_empty()
+        {
+            let here = targets.route().groups();
+            let is_here = |group: &SharedGroup<MemberRef>| {
+                let name = (group.name(), group.filter());
+                here.iter().any(|local| (local.name(), local.filter()) == name)
+            };
+            let origin = Origin { worker, publisher: publisher.client_id };
+            for _ in 0..remote.send(origin, route, messages, is_here) {
+                let (topic, client) = (messages.topic(), publisher.client_id);
+                tenant.dropped(worker, DropReason::LinkFull, Some(topic), client);
+            }
+        }
+    }
+
+    /// Delivers messages of another broker: to the sessions among the targets, or only to one member of the shared
+    /// subscription of this name, `$share/…`.
+    pub(crate) fn deliver_here(
+        &mut self,
+        worker: &Worker,
+        tenant: &Tenant,
+        (publisher, shared): (Publisher<'_>, Option<&str>),
+        targets: &Targets,
+        messages: &mut Messages<'_>,
+        budget: &mut Budget,
+    ) {
+        let Some(shared) = shared else {
+            return self.deliver_to_sessions(worker, publisher, targets, messages, (false, budget));
+        };
+        let groups = targets.route().groups();
+        if let Some(at) = groups.iter().position(|group| share_name(group) == shared) {
+            self.deliver_to_groups(worker, tenant, publisher, &groups[at..=at], messages, budget);
+        }
+    }
+
+    fn deliver_to_sessions(
+        &mut self,
+        worker: &Worker,
         publisher: Publisher<'_>,
         targets: &Targets,
         messages: &mut Messages<'_>,
@@ -138,7 +192,18 @@ impl Router {
             }
             self.note_overflow(messages, &recipient.subscriber);
         }
-        for group in route.groups() {
+    }
+
+    fn deliver_to_groups(
+        &mut self,
+        worker: &Worker,
+        tenant: &Tenant,
+        publisher: Publisher<'_>,
+        groups: &[Arc<SharedGroup<SessionRef>>],
+        messages: &mut Messages<'_>,
+        budget: &mut Budget,
+    ) {
+        for group in groups {
             let writes =
                 if budget.spend(messages.len()) { Writes::WithFlush } else { Writes::Together };
             self.publish_shared(worker, tenant, group, publisher, messages, writes);
@@ -170,7 +235,8 @@ impl Router {
         let weighs = &mut self.weight;
         self.cache.retain(|cached| {
             let tenant = cached.tenant.upgrade();
-            let keep = tenant.is_some_and(|tenant| cached.targets.are_current(&tenant));
+            let keep =
+                tenant.is_some_and(|tenant| cached.targets.are_current(&tenant, &cached.topic));
             if !keep {
                 *weighs -= weight(&cached.topic, &cached.targets);
             }
@@ -238,13 +304,38 @@ impl Router {
     }
 
     /// Returns how many of the messages, from the first one on, can be published without refusing their
-    /// publisher. These are all, unless a store accepts nothing new, or a queue
-    /// has reached so many times its limits as `refuses_at`.
-    /// The others are counted as dropped.
+    /// publisher. These are all, unless a store accepts nothing new, the link to another broker is full, or a queue
+    /// has reached so many times its limits as `refuses_at`. The others are counted as dropped.
     ///
     /// # Errors
     /// [`ShardClosed`] if a closed shard would have to store the messages.
     pub(crate) fn admissible(
+        &mut self,
+        worker: &Worker,
+        tenant: &Arc<Tenant>,
+        publisher: Publisher<'_>,
+        messages: &Messages<'_>,
+        refuses_at: Option<usize>,
+    ) -> Result<usize, ShardClosed> {
+        if messages.qos() == QoS::AtMostOnce {
+            return Ok(messages.len());
+        }
+        if let Some(remote) = &tenant.remote
+            && let targets = self.targets(tenant, messages.topic())
+            && let Some(route) = targets.remote()
+            && !remote.has_room(worker.id, route)
+        {
+            for _ in 0..messages.len() {
+                let (topic, client) = (messages.topic(), publisher.client_id);
+                tenant.dropped(worker, DropReason::LinkFull, Some(topic), client);
+            }
+            return Ok(0);
+        }
+        self.admissible_here(worker, tenant, publisher, messages, refuses_at)
+    }
+
+    /// [`Self::admissible`], as far as the targets of this broker are concerned.
+    pub(crate) fn admissible_here(
         &mut self,
         worker: &Worker,
         tenant: &Arc<Tenant>,
@@ -364,7 +455,7 @@ impl Router {
             .cache
             .find_mut(hash, |cached| cached.number == tenant.number && *cached.topic == *topic);
         if let Some(cached) = found {
-            if !cached.targets.are_current(tenant) {
+            if !cached.targets.are_current(tenant, topic) {
                 let targets = Arc::new(Targets::of(tenant, topic));
                 self.weight -= weight(topic, &cached.targets);
                 self.weight += weight(topic, &targets);

@@ -7,6 +7,7 @@ use barid_core::topic_index::{self, Load, Route, SharedGroup};
 use mqtt_proto::QoS;
 
 use crate::bindings::Bound;
+use crate::cluster::MemberRef;
 use crate::durable::DurableShard;
 use crate::faults::{Rule, holds};
 use crate::run::Messages;
@@ -31,6 +32,8 @@ pub struct Targets {
     bindings: (u64, Box<[Arc<Bound>]>),
     /// The sessions and shared subscriptions.
     route: Route<SessionRef>,
+    /// The other brokers of a cluster, if any have subscriptions.
+    remote: Option<Route<MemberRef>>,
     /// Indexes of the sessions in the route, in the order of [`Self::stored_order`]. Computed when first
     /// needed.
     order: OnceLock<Box<[u32]>>,
@@ -51,13 +54,19 @@ impl Targets {
         Self {
             bindings: tenant.bindings.of_topic(topic),
             route: tenant.index.route(topic),
+            remote: tenant.remote.as_ref().and_then(|remote| remote.route(topic)),
             order: OnceLock::new(),
         }
     }
 
-    /// Whether a new lookup would give the same targets.
-    pub fn are_current(&self, tenant: &Tenant) -> bool {
-        self.route.is_current(&tenant.index) && self.bindings.0 == tenant.bindings.generation()
+    /// Whether a new lookup of the topic would give the same targets.
+    pub fn are_current(&self, tenant: &Tenant, topic: &str) -> bool {
+        self.route.is_current(&tenant.index)
+            && self.bindings.0 == tenant.bindings.generation()
+            && tenant
+                .remote
+                .as_ref()
+                .is_none_or(|remote| remote.is_current(topic, self.remote.as_ref()))
     }
 
     /// Returns all targets in the order in which they get messages. Entities come first, because an entity
@@ -70,7 +79,10 @@ impl Targets {
 
     /// Number of targets.
     pub fn len(&self) -> usize {
-        self.bindings().len() + self.route.recipients().len() + self.route.groups().len()
+        let remote = |route: &Route<MemberRef>| route.recipients().len() + route.groups().len();
+        let here =
+            self.bindings().len() + self.route.recipients().len() + self.route.groups().len();
+        here + self.remote.as_ref().map_or(0, remote)
     }
 
     /// Whether the topic has no targets.
@@ -83,7 +95,12 @@ impl Targets {
         &self.bindings.1
     }
 
-    /// The sessions and shared subscriptions.
+    /// The other brokers that have subscriptions; `None`: none has.
+    pub fn remote(&self) -> Option<&Route<MemberRef>> {
+        self.remote.as_ref()
+    }
+
+    /// The sessions and shared subscriptions of this broker.
     pub fn route(&self) -> &Route<SessionRef> {
         &self.route
     }

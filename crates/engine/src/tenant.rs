@@ -13,8 +13,9 @@ use mqtt_proto::topic;
 use crate::account::{Account, TenantSettings};
 use crate::amqp_clients::AmqpClients;
 use crate::bindings::Bindings;
+use crate::cluster::{Cluster, Remote};
 use crate::denials::DenialLog;
-use crate::durable::Shards;
+use crate::durable::{Commits, Shards};
 use crate::entities::{Admits, AdmitsBytes, Alarm, Entities};
 use crate::metrics::Totals;
 use crate::names::{DEFAULT_TENANT, OTHERS};
@@ -47,12 +48,16 @@ pub struct Tenant {
     state: OnceLock<Box<StateStore>>,
     /// Queues, topics and subscriptions, created when they are first needed.
     entities: OnceLock<Arc<Entities>>,
+    /// The other brokers; `None`: there is no cluster.
+    pub remote: Option<Remote>,
 }
 
 impl Tenant {
-    fn new(account: Account) -> Self {
+    fn new(account: Account, cluster: Option<&Arc<Cluster>>) -> Self {
         let random = account.random;
+        let remote = cluster.map(|cluster| Remote::of(cluster, &account.name));
         Self {
+            remote,
             account: Arc::new(account),
             index: TopicIndex::with_seed(random.number()),
             sessions: Sessions::new(random),
@@ -73,20 +78,33 @@ impl Tenant {
             identifier: subscription.identifier,
         };
         let (index, filter) = (&self.index, &*subscription.filter);
-        match topic::parse_shared(filter) {
+        let is_new = match topic::parse_shared(filter) {
             Ok(Some(shared)) => {
                 index.subscribe_shared(shared.group, shared.filter, session, options)
             }
             _ => index.subscribe(filter, session, options),
         };
+        if let Some(remote) = self.remote.as_ref().filter(|_| is_new) {
+            remote.subscribed(filter);
+        }
+    }
+
+    /// Returns what must be done before a subscription with this filter has an effect on all brokers of the cluster that
+    /// can be reached.
+    pub(crate) fn heard_everywhere(&self, filter: &str) -> Commits {
+        self.remote.as_ref().map_or_else(Commits::default, |remote| remote.heard_everywhere(filter))
     }
 
     /// Removes one subscription of a session from the index. Returns whether there was one.
     pub fn unsubscribe(&self, filter: &str, session: u64) -> bool {
-        match topic::parse_shared(filter) {
+        let existed = match topic::parse_shared(filter) {
             Ok(Some(shared)) => self.index.unsubscribe_shared(shared.group, shared.filter, session),
             _ => self.index.unsubscribe(filter, session),
+        };
+        if let Some(remote) = self.remote.as_ref().filter(|_| existed) {
+            remote.unsubscribed(filter);
         }
+        existed
     }
 
     /// Returns the state store, and creates it if it does not exist.
@@ -191,6 +209,7 @@ pub struct Tenants {
     numbers: AtomicU64,
     random: Random,
     shards: Arc<Shards>,
+    cluster: Option<Arc<Cluster>>,
     /// The counters of removed tenants.
     retired: Mutex<Retired>,
 }
@@ -231,9 +250,11 @@ impl Tenants {
         settings_of: SettingsOf,
         random: Random,
         shards: Arc<Shards>,
+        cluster: Option<Arc<Cluster>>,
     ) -> Self {
         Self {
             shards,
+            cluster,
             settings_of: RwLock::new(settings_of),
             by_name: RwLock::default(),
             workers,
@@ -282,7 +303,7 @@ impl Tenants {
         let settings = (self.settings_of.read())(name);
         let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.random));
         let account = Account::new((number, name), settings, shards, counting, before);
-        let tenant = Arc::new(Tenant::new(account));
+        let tenant = Arc::new(Tenant::new(account, self.cluster.as_ref()));
         self.shards.name_tenant(tenant.stored_number(), name);
         by_name.insert(name.into(), Arc::clone(&tenant));
         tenant
@@ -393,7 +414,7 @@ mod tests {
     fn tenants_are_made_once_and_bounded() {
         let store: Arc<dyn barid_store::Store> = Arc::new(MemoryStore::new(0));
         let shards = Shards::new(Storage::local(&[store]), 0);
-        let tenants = Tenants::new(1, 2, settings(2), COUNTING, Arc::new(shards));
+        let tenants = Tenants::new(1, 2, settings(2), COUNTING, Arc::new(shards), None);
         let mut made = 0;
         let mut get = |name| tenants.get_or_create(name, |_| made += 1);
         let a = get("a").unwrap();

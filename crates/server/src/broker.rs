@@ -28,6 +28,7 @@ use crate::admin::{self, Admin};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{EventLoop, IoThreads, Post};
 use crate::listener::{Accepting, Acceptor};
+use crate::peering::ClusterThread;
 use crate::settings::{Auth, Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
@@ -49,6 +50,7 @@ pub struct Broker {
     housekeeping: JoinHandle<()>,
     bindings: JoinHandle<()>,
     admin: Admin,
+    cluster: Option<ClusterThread>,
 }
 
 /// The outcome of a reload.
@@ -154,7 +156,9 @@ impl Broker {
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
         tell_exposure(&data_dir);
         let (lanes, lane_events) = Lanes::new();
-        let shared = Arc::new(Shared::new(settings, workers, data_dir, strangers)?);
+        let cluster_address = sockets.cluster_address();
+        let shared = Shared::new(settings, workers, data_dir, strangers, cluster_address)?;
+        let shared = Arc::new(shared);
         shared.engine.tenants.recover(DEFAULT_TENANT);
         let moved = place_subscriptions(&shared.engine.shards)
             .map_err(|source| StartError::DataDir { path: path.clone(), source })?;
@@ -190,7 +194,8 @@ impl Broker {
         {
             shared.logins.set_revocations(revocations);
         }
-        let ListeningSockets { listening, listeners, admin } = sockets.listen(&acceptor)?;
+        let ListeningSockets { listening, listeners, admin, cluster } =
+            sockets.listen(&acceptor)?;
         // From here on nothing can fail, and threads run.
         let worker = |id| Worker { id, now: shared.engine.clock.now() };
         let context = |id| Context {
@@ -216,6 +221,11 @@ impl Broker {
             lane_events.runner(context(workers + 1 + shared.engine.shards.count())),
         );
         let admin = admin.start(Arc::clone(&shared), lanes.clone(), descriptors);
+        let cluster = cluster.zip(shared.cluster.clone()).map(|(listening, clustering)| {
+            let peers = shared.settings().cluster.as_ref().map(|cluster| cluster.peers.clone());
+            let peers = peers.unwrap_or_default();
+            listening.start(clustering, Arc::clone(&shared), threads.clone(), peers)
+        });
         let checking = threads.clone();
         shared.logins.follow(move |change| checking.check(change));
         let refused = Arc::clone(&shared.refused_connections);
@@ -230,6 +240,7 @@ impl Broker {
             housekeeping,
             bindings,
             admin,
+            cluster,
         })
     }
 
@@ -347,6 +358,7 @@ impl Broker {
         needs(old.data_dir != new.data_dir, "data_dir");
         needs(old.storage != new.storage, "storage");
         needs(old.workers != new.workers, "workers");
+        needs(old.cluster != new.cluster, "cluster");
         let of_authenticator =
             |auth: &Auth| (auth.hash_threads, auth.remembered, auth.fresh, auth.grace);
         needs(
@@ -377,6 +389,9 @@ impl Broker {
     /// moment to close.
     pub fn shutdown(self) {
         self.accepting.stop();
+        if let Some(cluster) = self.cluster {
+            cluster.stop();
+        }
         for thread in self.threads.iter() {
             thread.mailbox().post(Post::Shutdown);
         }

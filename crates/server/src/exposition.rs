@@ -1,6 +1,7 @@
 //! Metrics of the broker in the text format of Prometheus.
 
 mod bindings;
+mod cluster;
 mod entities;
 mod logins;
 
@@ -269,6 +270,7 @@ pub fn exposition(shared: &Shared) -> String {
     requests(&mut text, shared, &snapshots);
     entities::entities(&mut text, shared);
     bindings::bindings(&mut text, shared);
+    cluster::cluster(&mut text, shared);
     logins::logins(&mut text, shared);
     let name = "barid_dropped_messages_total";
     header(&mut text, name, "counter", "Messages that did not reach a session.");

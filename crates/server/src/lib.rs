@@ -12,11 +12,13 @@ pub mod transport;
 
 mod admin;
 mod broker;
+mod cluster;
 mod connection;
 mod event_loop;
 mod exposition;
 mod listener;
 mod logins;
+mod peering;
 mod rate_limit;
 mod remotes;
 mod shards;

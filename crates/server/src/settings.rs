@@ -3,6 +3,7 @@
 //! Settings are values, not components: nothing is opened or started here. Every limit that protects the
 //! broker from its clients has its name here.
 
+mod cluster;
 mod entities;
 mod keys;
 
@@ -10,6 +11,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use barid_peers::{NAME_MAX as NAME_OF_BROKER_MAX, is_name as is_cluster_name};
+pub use cluster::ClusterSettings;
 pub use entities::{Queue, Rule as SubscriptionRule, Subscription, Topic};
 pub use keys::{Key, Right, Secret};
 
@@ -75,6 +78,8 @@ pub struct Settings {
     pub entities: Option<PathBuf>,
     /// Bindings between MQTT topics and entities.
     pub bindings: Vec<Binding>,
+    /// The other brokers with which this one forms a cluster.
+    pub cluster: Option<ClusterSettings>,
 }
 
 impl Default for Settings {
@@ -102,6 +107,7 @@ impl Default for Settings {
             topics: Vec::new(),
             entities: None,
             bindings: Vec::new(),
+            cluster: None,
         }
     }
 }

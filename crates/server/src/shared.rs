@@ -21,6 +21,7 @@ use barid_store::{DataDir, private};
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
+use crate::cluster::Clustering;
 use crate::logins::Logins;
 use crate::settings::Settings;
 use crate::shards::Shards;
@@ -44,6 +45,8 @@ pub struct Shared {
     pub refused_connections: Arc<AtomicU64>,
     /// The threads of the shards.
     pub shards: Shards,
+    /// The cluster that the broker belongs to.
+    pub cluster: Option<Arc<Clustering>>,
     /// The data directory, from which it keeps other brokers away; `None`: it has been released.
     data_dir: Mutex<Option<DataDir>>,
     settings: RwLock<Arc<Settings>>,
@@ -60,6 +63,7 @@ impl Shared {
         workers: usize,
         data_dir: DataDir,
         strangers: Arc<Strangers>,
+        cluster_address: Option<SocketAddr>,
     ) -> io::Result<Self> {
         // The threads with counters of their own: IO threads, housekeeping, the loader of each shard, and
         // that of bindings.
@@ -67,12 +71,18 @@ impl Shared {
         let counting = workers + 1 + shards + 1;
         let clock = Clock::start(system::TIME);
         let threads_and_memory = (counting, settings.storage.queue_memory);
-        let engine = Arc::new(Engine::new(
+        let cluster = settings.cluster.as_ref().map(|cluster| {
+            let listen = cluster_address.unwrap_or(cluster.listen).to_string();
+            let address = cluster.advertise.clone().unwrap_or(listen);
+            let numbers = (settings.common_hash(), clock.wall().as_millis());
+            Clustering::new(cluster, address, (workers, shards), numbers, system::RANDOM)
+        });
+        let engine = Arc::new(Engine::in_cluster(
             engine_settings(&settings, None),
             threads_and_memory,
             Storage::local(data_dir.shards()),
-            clock,
-            system::RANDOM,
+            (clock, system::RANDOM),
+            cluster.as_ref().map(|cluster| Arc::clone(cluster.engine())),
         ));
         engine.apply(engine_settings(&settings, Some(&engine.managed)));
         follow_tenants(&engine);
@@ -86,6 +96,7 @@ impl Shared {
             bans,
             engine,
             shards: Shards::new(shards, workers + 1),
+            cluster,
             data_dir: Mutex::new(Some(data_dir)),
             refused_connections: Arc::default(),
             strangers,

@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use crate::StartError;
 use crate::admin::{BoundAdmin, ListeningAdmin};
 use crate::listener::{Acceptor, Bound, Listening};
+use crate::peering::{BoundCluster, ListeningCluster};
 use crate::settings::{Listener, Listeners, Settings};
 use crate::strangers::Strangers;
 use crate::transport::websocket::WebSocketOptions;
@@ -19,6 +20,7 @@ use crate::transport::{ListenerContext, Protocol, server_config};
 pub struct BoundSockets {
     listeners: Vec<(Bound, ListenerContext)>,
     admin: BoundAdmin,
+    cluster: Option<(BoundCluster, SocketAddr)>,
     /// The admin address in the settings.
     admin_address: SocketAddr,
 }
@@ -32,6 +34,8 @@ pub struct ListeningSockets {
     pub listeners: Vec<(Arc<ListenerContext>, SocketAddr)>,
     /// The admin address, for the thread that serves it.
     pub admin: ListeningAdmin,
+    /// The address for other brokers, for the thread of the cluster.
+    pub cluster: Option<ListeningCluster>,
 }
 
 impl BoundSockets {
@@ -84,7 +88,20 @@ impl BoundSockets {
         }
         let admin = BoundAdmin::to(admin_address)
             .map_err(|source| cannot_listen("admin", admin_address, source))?;
-        Ok(Self { listeners, admin, admin_address })
+        let cluster = match &settings.cluster {
+            Some(cluster) => {
+                let bound = BoundCluster::to(cluster.listen)
+                    .map_err(|source| cannot_listen("cluster", cluster.listen, source))?;
+                Some((bound, cluster.listen))
+            }
+            None => None,
+        };
+        Ok(Self { listeners, admin, cluster, admin_address })
+    }
+
+    /// The address for other brokers.
+    pub fn cluster_address(&self) -> Option<SocketAddr> {
+        self.cluster.as_ref().map(|(bound, _)| bound.address())
     }
 
     /// Starts to listen on all addresses, and registers the listeners for clients with `acceptor`.
@@ -92,7 +109,7 @@ impl BoundSockets {
     /// # Errors
     /// Fails if another process has taken an address meanwhile, or if the operating system refuses.
     pub fn listen(self, acceptor: &Acceptor) -> Result<ListeningSockets, StartError> {
-        let Self { listeners: bound, admin, admin_address } = self;
+        let Self { listeners: bound, admin, cluster, admin_address } = self;
         let admin =
             admin.listen().map_err(|source| cannot_listen("admin", admin_address, source))?;
         let (mut listening, mut listeners) = (Vec::new(), Vec::new());
@@ -105,7 +122,13 @@ impl BoundSockets {
             listening.push(one);
             listeners.push((context, address));
         }
-        Ok(ListeningSockets { listening, listeners, admin })
+        let cluster = match cluster {
+            Some((bound, address)) => {
+                Some(bound.listen().map_err(|source| cannot_listen("cluster", address, source))?)
+            }
+            None => None,
+        };
+        Ok(ListeningSockets { listening, listeners, admin, cluster })
     }
 }
 

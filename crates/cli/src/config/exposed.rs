@@ -12,7 +12,8 @@ const EVERYBODY_READS: u32 = 0o004;
 /// Returns a warning for each file with secrets that every user can read, the configuration
 /// included.
 pub fn warnings(file: Option<&Path>, settings: &Settings) -> Vec<String> {
-    let has_keys = settings.keys.iter().any(|key| key.key_file.is_none());
+    let has_secret = settings.cluster.as_ref().is_some_and(|it| it.secret_file.is_none());
+    let has_keys = has_secret || settings.keys.iter().any(|key| key.key_file.is_none());
     let what = match (settings.users.is_empty(), has_keys) {
         (true, false) => None,
         (false, false) => Some("the hashes of passwords"),
@@ -22,9 +23,13 @@ pub fn warnings(file: Option<&Path>, settings: &Settings) -> Vec<String> {
     let configuration = file.and_then(|file| Some((file, what?)));
     let key_files =
         settings.keys.iter().filter_map(|key| Some((key.key_file.as_deref()?, "a key")));
+    let secret_file = settings
+        .cluster
+        .iter()
+        .filter_map(|cluster| Some((cluster.secret_file.as_deref()?, "the secret of the cluster")));
     let private_key =
         settings.tls.iter().map(|tls| (&*tls.key, "the private key of the certificate"));
-    let exposed = configuration.into_iter().chain(key_files).chain(private_key);
+    let exposed = configuration.into_iter().chain(key_files).chain(secret_file).chain(private_key);
     exposed
         .filter(|(file, _)| is_exposed(file))
         .map(|(file, what)| {

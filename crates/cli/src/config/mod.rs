@@ -3,6 +3,7 @@
 
 mod auth;
 mod bindings;
+mod cluster;
 mod document;
 mod durability;
 mod emulator;
@@ -189,6 +190,7 @@ fn resolve(origin: &str, text: &str, overrides: &Overrides) -> Result<Settings, 
     let objections = validate::validate(&settings);
     if objections.is_empty() {
         keys::read_secrets(&mut settings);
+        cluster::read_secret(&mut settings);
         if let Some(file) = settings.entities.clone() {
             emulator::declare(&file, &mut settings).map_err(Problems::sorted)?;
         }

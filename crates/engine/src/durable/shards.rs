@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 
 use super::DurableShard;
 use super::shard::Common;
-use crate::progress::Sources;
+use crate::progress::{Progress, Sources};
 
 /// Bytes that may wait for the commits of a shard before publishers that wait for it are not read from any more.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
@@ -55,13 +55,22 @@ pub struct Shards {
 impl Shards {
     /// Creates the shards. At most about `in_memory_max` bytes of stored messages wait in memory as well.
     pub fn new(storage: Storage, in_memory_max: usize) -> Self {
+        Self::among(storage, in_memory_max, [])
+    }
+
+    /// [`Self::new`], with further sources of progress, whose numbers follow those of the shards.
+    pub(crate) fn among(
+        storage: Storage,
+        in_memory_max: usize,
+        others: impl IntoIterator<Item = Arc<Progress>>,
+    ) -> Self {
         let Storage { shards, commits } = storage;
         assert!(!shards.is_empty(), "a broker has a shard");
         let common = Arc::<Common>::default();
         let shard = |(index, storage)| Arc::new(DurableShard::among(index, storage, &common));
         let shards: Box<[_]> = (0..).zip(shards).map(shard).map(RwLock::new).collect();
         let sources = shards.iter().map(|shard| Arc::clone(shard.read().progress()));
-        let sources = Sources::new(sources);
+        let sources = Sources::new(sources.chain(others));
         Self { shards, common, in_memory: AtomicUsize::new(0), in_memory_max, commits, sources }
     }
 
@@ -138,9 +147,13 @@ impl Shards {
         self.shards.iter().map(|shard| Arc::clone(&shard.read()))
     }
 
-    /// Whether too many bytes wait for one of these commits: publishers are faster than the disk.
+    /// Whether too many bytes wait for one of these commits: publishers are faster than the disk, or than another broker.
     pub fn are_congested(&self, commits: &Commits) -> bool {
-        commits.iter().any(|(shard, _)| self.get(shard).pending_bytes() > PENDING_MAX)
+        let is_congested = |source: ShardIndex| match self.shards.get(usize::from(source)) {
+            Some(shard) => shard.read().pending_bytes() > PENDING_MAX,
+            None => self.sources.get(source).is_congested(),
+        };
+        commits.iter().any(|(source, _)| is_congested(source))
     }
 
     /// Whether a shard takes nothing new.

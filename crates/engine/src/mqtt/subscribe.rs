@@ -212,6 +212,7 @@ impl Client {
         }
         commits.join(&session.store_subscription(&subscription));
         self.tenant.subscribe(session, &subscription);
+        commits.join(&self.tenant.heard_everywhere(&subscription.filter));
         let qos = subscription.qos;
         Ok((qos, state.subscriptions.insert(subscription)))
     }

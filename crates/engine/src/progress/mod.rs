@@ -27,7 +27,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::faults::{Rule, holds};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Something that can wait for a source.
 pub trait Waiter: Send + Sync + 'static {
@@ -55,6 +55,8 @@ pub struct Progress {
     done: AtomicU64,
     /// All numbers up to this one that are not done have failed.
     failed: AtomicU64,
+    /// Whether so much waits for the source that nobody should add more for now.
+    congested: AtomicBool,
     waiting: Mutex<Vec<Waiting>>,
 }
 
@@ -82,6 +84,18 @@ impl Progress {
     /// Whether all numbers up to this one are done.
     pub fn is_done(&self, number: u64) -> bool {
         self.done.load(Ordering::Acquire) >= number
+    }
+
+    /// Whether so much waits for the source that nobody should add more for now.
+    pub fn is_congested(&self) -> bool {
+        self.congested.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Self::is_congested`].
+    pub fn set_congested(&self, is_congested: bool) {
+        if self.is_congested() != is_congested {
+            self.congested.store(is_congested, Ordering::Relaxed);
+        }
     }
 
     /// Whether any number has failed and has not been done since.

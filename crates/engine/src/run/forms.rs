@@ -76,6 +76,13 @@ impl Messages<'_> {
         &form.bytes[start..end]
     }
 
+    /// Returns some of the messages with the QoS and the RETAIN flag with which they were published, and whether the
+    /// packets are those of MQTT 5.
+    pub(crate) fn as_published(&mut self, range: Range<usize>) -> (bool, &[u8]) {
+        let (v5, qos, retain) = (self.run.v5, self.qos(), self.retain());
+        (v5, self.packets(&PacketForm { range, v5, qos, retain, first_id: 1 }))
+    }
+
     /// Sets the flags of all frames in the buffer. Most subscribers want the same flags, so this is rare.
     fn set_flags(&mut self, flags: u8) {
         for item in &self.run.items {

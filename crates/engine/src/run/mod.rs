@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barid_core::ids::{MessageId, SessionNumber, StoredAs, TenantNumber};
+use barid_core::ids::{MessageId, SessionNumber, ShardIndex, StoredAs, TenantNumber};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, OVERHEAD, ShardSet};
 use barid_core::time::MonoTime;
@@ -80,6 +80,8 @@ pub struct Run {
     pub commits: Commits,
     /// Batches that must be durable before the messages leave, because the messages reveal their changes.
     pub after: Commits,
+    /// The places of the messages on the links to other brokers.
+    pub sent: Commits,
     /// For each shard that stores the messages, the message number of the first one.
     message_ids: SmallVec<[(u16, MessageId); 2]>,
     overflowed: bool,
@@ -219,6 +221,7 @@ impl Run {
         self.reached = ShardSet::default();
         self.commits.clear();
         self.after.clear();
+        self.sent.clear();
         self.message_ids.clear();
         self.overflowed = false;
         self.largest = 0;
@@ -379,6 +382,15 @@ impl Messages<'_> {
     /// The durability class of the topic.
     pub fn class(&self) -> DurabilityClass {
         self.run.class
+    }
+
+    /// Notes the place of the messages on a link to another broker. Messages that must not be lost count as handed on
+    /// when the other broker has acknowledged them.
+    pub(crate) fn note_sent(&mut self, source: ShardIndex, sequence: u64) {
+        self.run.sent.add(source, sequence);
+        if self.qos() != QoS::AtMostOnce {
+            self.run.commits.add(source, sequence);
+        }
     }
 
     /// Returns whether the messages are stored if they are delivered with `qos` to a stored session. Messages

@@ -67,7 +67,7 @@ const fn rule(path: &'static str, read: Role, change: Role, tenant: Tenant) -> R
 }
 
 /// The first rule whose path is the beginning of a path decides.
-const RULES: [Rule; 14] = {
+const RULES: [Rule; 15] = {
     use Role::{Admin, Operator, Viewer};
     use Tenant::{Confined, InPath, Never, NeverChanged};
     [
@@ -88,6 +88,7 @@ const RULES: [Rule; 14] = {
         rule("/v1/bans", Viewer, Operator, Confined),
         rule("/v1/logins/changed", Operator, Operator, Confined),
         rule("/v1/tokens", Admin, Admin, Confined),
+        rule("/v1/cluster", Viewer, Admin, Never),
         rule("/v1/shards", Viewer, Admin, Never),
         rule("/metrics", Viewer, Admin, Never),
         rule("", Admin, Admin, Never),

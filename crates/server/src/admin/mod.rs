@@ -8,6 +8,7 @@ mod answer;
 mod backup;
 mod body;
 mod changing;
+mod cluster;
 mod connections;
 mod denials;
 mod drops;
@@ -211,6 +212,7 @@ impl Service {
             .route("/v1/tenants/{tenant}/state", get(state::list))
             .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
             .nest("/v1/tenants/{tenant}", entities::routes())
+            .route("/v1/cluster", get(cluster::show))
             .route("/v1/shards", get(shards::list))
             .route("/v1/shards/{shard}", get(shards::show).patch(shards::patch))
             .route("/v1/backup", get(backup::stream))
@@ -343,6 +345,7 @@ async fn index() -> String {
         ),
         ("…/subscriptions/{subscription}/rules/{rule}", "one rule; PUT and DELETE change it"),
         ("/v1/tenants/{tenant}/bindings/{binding}", "one binding between MQTT topics and entities"),
+        ("/v1/cluster", "the brokers of the cluster, and the links to them"),
         ("/v1/shards", "shards of the data directory"),
         ("/v1/shards/{shard}", "one shard; PATCH closes and opens it"),
         ("/v1/backup", "a backup of everything durable, as one file"),

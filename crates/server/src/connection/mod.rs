@@ -6,10 +6,12 @@ mod amqp;
 mod amqp_login;
 mod enhanced;
 mod login;
+mod member;
 mod mqtt;
 mod standing;
 mod unnamed;
 
 pub use amqp::AmqpConnection;
+pub use member::{Lost, MemberConnection, Side};
 pub use mqtt::Connection;
 pub use standing::Consequence;

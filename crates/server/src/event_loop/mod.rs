@@ -440,6 +440,10 @@ impl Running {
     /// Takes over a connection from another thread.
     fn adopt(&mut self, connection: Peer) {
         let id = connection.id();
+        if let Peer::Member(connection) = &connection {
+            let owner: Arc<dyn Owner> = self.owner.clone();
+            connection.begin(&owner);
+        }
         self.insert(connection);
         // The kernel may not report again what it has reported to the other thread.
         let readiness = Readiness { readable: true, writable: true, ..Readiness::default() };

@@ -1,4 +1,4 @@
-//! A connection of either protocol, as an IO thread handles it.
+//! A connection of a client of either protocol, or of another broker, as an IO thread handles it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
-use crate::connection::{AmqpConnection, Connection, Consequence};
+use crate::connection::{AmqpConnection, Connection, Consequence, MemberConnection};
 use crate::logins::{Changes, LoginOwner};
 use crate::shared::Shared;
 use crate::transport::{Accepted, Protocol, Tcp};
@@ -23,6 +23,8 @@ pub enum Peer {
     Mqtt(Box<Connection>),
     /// The client speaks AMQP.
     Amqp(Box<AmqpConnection>),
+    /// Messages from or to another broker.
+    Member(Box<MemberConnection>),
 }
 
 impl Peer {
@@ -63,7 +65,7 @@ impl Peer {
                 Arc::clone(keys),
                 owner.clone(),
             ))),
-            amqp @ Self::Amqp(_) => amqp,
+            other @ (Self::Amqp(_) | Self::Member(_)) => other,
         }
     }
 
@@ -72,6 +74,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.id(),
             Self::Amqp(connection) => connection.id(),
+            Self::Member(connection) => connection.id(),
         }
     }
 
@@ -80,6 +83,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.socket(),
             Self::Amqp(connection) => connection.socket(),
+            Self::Member(connection) => connection.socket(),
         }
     }
 
@@ -93,6 +97,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_event(turn, buffer, readiness),
             Self::Amqp(connection) => connection.on_event(turn, buffer, readiness),
+            Self::Member(connection) => connection.on_event(turn, buffer, readiness),
         }
     }
 
@@ -101,6 +106,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_drain(turn, buffer),
             Self::Amqp(connection) => connection.on_drain(turn, buffer),
+            Self::Member(connection) => connection.on_drain(turn),
         }
     }
 
@@ -108,7 +114,7 @@ impl Peer {
     pub fn on_step(&mut self, turn: &mut IoTurn<'_>, step: Step, buffer: &mut [u8]) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_step(turn, step, buffer),
-            Self::Amqp(_) => Next::Wait,
+            Self::Amqp(_) | Self::Member(_) => Next::Wait,
         }
     }
 
@@ -118,6 +124,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.consequence(shared, changes),
             Self::Amqp(connection) => connection.consequence(shared, changes),
+            Self::Member(_) => None,
         }
     }
 
@@ -126,6 +133,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.apply(turn, consequence),
             Self::Amqp(connection) => connection.apply(turn, consequence),
+            Self::Member(_) => Next::Wait,
         }
     }
 
@@ -140,6 +148,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_renewed(turn, number, standing),
             Self::Amqp(connection) => connection.on_renewed(turn, number, standing, buffer),
+            Self::Member(_) => Next::Wait,
         }
     }
 
@@ -153,6 +162,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_outcome(turn, outcome, buffer),
             Self::Amqp(connection) => connection.on_outcome(turn, outcome, buffer),
+            Self::Member(_) => Next::Wait,
         }
     }
 
@@ -166,6 +176,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_close(turn, reason, farewell),
             Self::Amqp(connection) => connection.on_close(turn, reason),
+            Self::Member(connection) => connection.on_close(),
         }
     }
 
@@ -174,6 +185,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_timer(turn, buffer),
             Self::Amqp(connection) => connection.on_timer(turn, buffer),
+            Self::Member(_) => Next::Wait,
         }
     }
 
@@ -182,6 +194,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.deadline(),
             Self::Amqp(connection) => connection.deadline(),
+            Self::Member(_) => None,
         }
     }
 
@@ -190,6 +203,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_stranger(),
             Self::Amqp(connection) => connection.is_stranger(),
+            Self::Member(_) => false,
         }
     }
 
@@ -198,6 +212,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_unread(),
             Self::Amqp(connection) => connection.is_held_back(),
+            Self::Member(_) => false,
         }
     }
 
@@ -206,6 +221,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_at_limit(now),
             Self::Amqp(connection) => connection.is_at_limit(now),
+            Self::Member(_) => false,
         }
     }
 
@@ -214,6 +230,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.can_move(),
             Self::Amqp(connection) => connection.can_move(),
+            Self::Member(_) => false,
         }
     }
 
@@ -221,7 +238,7 @@ impl Peer {
     pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
         match self {
             Self::Mqtt(connection) => connection.partner(owner),
-            Self::Amqp(_) => None,
+            Self::Amqp(_) | Self::Member(_) => None,
         }
     }
 
@@ -238,6 +255,7 @@ impl Peer {
                 let given = connection.move_to(owner, |connection| adopt(Self::Amqp(connection)));
                 given.map_err(Self::Amqp)
             }
+            member @ Self::Member(_) => Err(member),
         }
     }
 }

@@ -65,7 +65,7 @@ impl World {
         let limits = Arc::new(limits);
         let settings = TenantSettings { limits, ..TenantSettings::default() };
         let settings_of = Arc::new(move |_: &str| settings.clone());
-        let tenants = Tenants::new(1, 1, settings_of, COUNTING, Arc::clone(&shards));
+        let tenants = Tenants::new(1, 1, settings_of, COUNTING, Arc::clone(&shards), None);
         let tenant = tenants.recover("t");
         let world = Self {
             shards,

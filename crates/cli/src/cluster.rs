@@ -1,0 +1,205 @@
+//! `barid cluster`: the cluster that a running broker belongs to.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Deserialize;
+
+use crate::admin::{AdminArgs, Column, Moment, Table, bytes, now, span};
+use crate::output::print;
+
+/// Show the cluster that a running broker belongs to
+#[derive(clap::Args)]
+#[command(after_help = "\
+Brokers that have a [cluster] in their configuration are peers: a client may connect to any of them. Each
+one sees the cluster with its own eyes, so ask several of them if they disagree.
+
+Examples:
+  barid cluster status
+  barid cluster members --admin 127.0.0.1:9081
+  barid cluster members --json | jq '.members[] | select(.state != \"up\")'")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show this broker, and what is wrong in the cluster
+    #[command(after_help = "\
+Exits with 1 if another broker cannot be reached, has another clock or other settings, or if an address in
+`peers` does not answer.
+
+Examples:
+  barid cluster status
+  barid cluster status --json")]
+    Status(ClusterArgs),
+    /// List the other brokers
+    #[command(after_help = "\
+STATE is joining, up, unreachable, down or left, and FOR how long. HEARS says whether that broker hears this one. FILTERS is
+the number of topic filters that its clients have subscribed to. SENT counts the messages to it, LOST those
+of QoS 0 for which the link had no room, and WAITING the bytes that it has not acknowledged.
+
+Examples:
+  barid cluster members
+  barid cluster members --json")]
+    Members(ClusterArgs),
+}
+
+/// Broker to ask, and output format.
+#[derive(clap::Args)]
+struct ClusterArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print the broker's answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Deserialize)]
+struct View {
+    cluster: String,
+    broker: String,
+    address: String,
+    filters: u64,
+    members: Vec<Member>,
+    problems: Vec<Problem>,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    name: String,
+    address: String,
+    state: String,
+    since: Moment,
+    software: String,
+    hears_us: bool,
+    clock_ahead: i64,
+    has_same_settings: bool,
+    filters: u64,
+    link: Link,
+}
+
+#[derive(Deserialize)]
+struct Link {
+    messages: u64,
+    lost: u64,
+    waiting: u64,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    address: String,
+    reason: String,
+}
+
+/// Difference of two clocks, in milliseconds, from which on it is a problem.
+const SKEW: i64 = 500;
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Status(of) => status(of),
+        Command::Members(of) => members(of),
+    }
+}
+
+fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
+    let admin = of.admin.connect();
+    let answer = admin.get("/v1/cluster")?;
+    let text = answer.to_string();
+    let view: View = admin.read(answer)?;
+    let wrong = wrong(&view);
+    print(if of.json {
+        format!("{text}\n")
+    } else {
+        let View { cluster, broker, address, filters, members, .. } = &view;
+        let up = members.iter().filter(|member| member.state == "up").count();
+        let mut lines = format!(
+            "broker {broker} of the cluster {cluster}, at {address}\n{up} of {} other brokers are up; {filters} topic \
+             filters here\n",
+            members.len()
+        );
+        for sentence in &wrong {
+            lines += &format!("! {sentence}\n");
+        }
+        lines
+    })?;
+    Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns a sentence for everything that is not as it should be.
+fn wrong(view: &View) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for Member { name, state, hears_us, clock_ahead, has_same_settings, software, .. } in
+        &view.members
+    {
+        match state.as_str() {
+            "left" => continue,
+            "up" if !hears_us => wrong.push(format!(
+                "{name} does not hear this broker: it cannot open or keep a link to {}",
+                view.address
+            )),
+            "up" => {}
+            state => wrong.push(format!("{name} is {state}")),
+        }
+        if clock_ahead.abs() > SKEW {
+            let direction = if *clock_ahead > 0 { "ahead" } else { "behind" };
+            let millis = clock_ahead.abs();
+            wrong.push(format!("the clock of {name} is {millis} ms {direction}"));
+        }
+        if state == "up" && !has_same_settings {
+            wrong.push(format!(
+                "{name} has other limits, users, rules, durability classes, bindings, queues or topics in its \
+                 configuration than this broker, or another version ({software})"
+            ));
+        }
+    }
+    let problems = view.problems.iter();
+    wrong.extend(problems.map(|it| format!("no link to {}: {}", it.address, it.reason)));
+    wrong
+}
+
+fn members(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
+    let admin = of.admin.connect();
+    let answer = admin.get("/v1/cluster")?;
+    print(if of.json {
+        format!("{answer}\n")
+    } else {
+        let (view, now): (View, _) = (admin.read(answer)?, now());
+        let mut table = Table::new([
+            Column::Left("BROKER"),
+            Column::Left("ADDRESS"),
+            Column::Left("STATE"),
+            Column::Right("FOR"),
+            Column::Left("HEARS"),
+            Column::Right("FILTERS"),
+            Column::Right("SENT"),
+            Column::Right("LOST"),
+            Column::Right("WAITING"),
+        ]);
+        for member in view.members {
+            let Member { name, address, state, since, hears_us, filters, link, .. } = member;
+            let hears = if hears_us { "yes" } else { "no" };
+            table.push([
+                name,
+                address,
+                state,
+                span(since.until(now)),
+                hears.into(),
+                filters.to_string(),
+                link.messages.to_string(),
+                link.lost.to_string(),
+                bytes(link.waiting),
+            ]);
+        }
+        if table.is_empty() {
+            format!(
+                "{} has heard of no other broker of the cluster {}\n",
+                view.broker, view.cluster
+            )
+        } else {
+            table.to_string()
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,89 @@
+//! Checks of the settings of a broker that belongs to a cluster.
+
+use std::fs;
+
+use barid_server::settings::{
+    ClusterSettings, NAME_OF_BROKER_MAX, Secret, Settings, is_cluster_name,
+};
+
+use super::problem::Place;
+use super::validate::Objections;
+
+/// Minimum length of the secret, in bytes: who knows a frame of the handshake must not be able to guess it.
+const SECRET_MIN: usize = 16;
+
+const SECRET_HINT: &str = "`secret_file = \"…\"` names a file that contains the secret, `secret = \"…\"` is the secret itself; \
+     `openssl rand -base64 32` generates one. It is the same for all brokers of the cluster";
+
+pub fn check(settings: &Settings, found: &mut Objections) {
+    let Some(cluster) = &settings.cluster else { return };
+    let place = Place::of(&["cluster"]);
+    for (key, name) in [("name", &cluster.name), ("broker", &cluster.broker)] {
+        if !is_cluster_name(name) {
+            let hint = format!(
+                "a name has 1 to {NAME_OF_BROKER_MAX} letters, digits, dots, hyphens and underscores"
+            );
+            found.add(place.key(key), format!("not a valid name: {name:?}"), &hint);
+        }
+    }
+    if let Err((key, message)) = secret(cluster) {
+        found.add(place.key(key), message, SECRET_HINT);
+    }
+    let address_hint =
+        "an address is HOST:PORT, for example 10.0.0.2:7946 or broker-2.internal:7946";
+    if cluster.advertise.is_none() && cluster.listen.ip().is_unspecified() {
+        found.add(
+            place.key("listen"),
+            "other brokers cannot reach this address",
+            "set `advertise` to the address by which they reach this broker",
+        );
+    }
+    if let Some(address) = cluster.advertise.as_ref().filter(|address| !is_address(address)) {
+        found.add(place.key("advertise"), format!("not an address: {address:?}"), address_hint);
+    }
+    for (i, address) in cluster.peers.iter().enumerate().filter(|(_, one)| !is_address(one)) {
+        found.add(
+            place.key("peers").index(i),
+            format!("not an address: {address:?}"),
+            address_hint,
+        );
+    }
+}
+
+/// Stores the secret of `secret_file` in the settings, which must have been checked.
+pub fn read_secret(settings: &mut Settings) {
+    if let Some(cluster) = &mut settings.cluster
+        && let Ok(secret) = secret(cluster)
+    {
+        cluster.secret = Some(secret);
+    }
+}
+
+/// Returns the secret, or the entry that is wrong and the reason.
+fn secret(cluster: &ClusterSettings) -> Result<Secret, (&'static str, String)> {
+    let (key, secret) = match (&cluster.secret, &cluster.secret_file) {
+        (Some(secret), None) => ("secret", secret.clone()),
+        (None, Some(file)) => {
+            let text = fs::read_to_string(file).map_err(|error| {
+                ("secret_file", format!("cannot read {}: {error}", file.display()))
+            })?;
+            ("secret_file", Secret::new(text.trim()))
+        }
+        (Some(_), Some(_)) => {
+            return Err(("secret_file", "`secret` and `secret_file` exclude each other".into()));
+        }
+        (None, None) => return Err(("name", "the cluster has no secret".into())),
+    };
+    if secret.expose().len() < SECRET_MIN {
+        let message = format!("the secret has fewer than {SECRET_MIN} bytes, and can be guessed");
+        return Err((key, message));
+    }
+    Ok(secret)
+}
+
+/// Whether a text is `host:port`.
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && host.len() <= 253 && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}

@@ -1,0 +1,181 @@
+//! Messages of one thread to one other broker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barid_core::ids::ShardIndex;
+use barid_peers::{Outgoing, Run};
+
+use super::MemberRef;
+use crate::ids::ConnectionId;
+use crate::owner::Owner;
+use crate::progress::Progress;
+use crate::sync::Mutex;
+
+/// Number of waiting bytes above which publishers that wait for acknowledgements are not read from.
+const CONGESTED: usize = 8 * 1024 * 1024;
+
+/// The way from a thread to another broker. It exists whether or not there is a connection.
+pub struct Link {
+    member: MemberRef,
+    state: Mutex<State>,
+    /// The runs that have been acknowledged.
+    progress: Arc<Progress>,
+    /// The number of `progress` among all sources.
+    source: ShardIndex,
+    /// Whether the owner has been woken and has not written since.
+    is_woken: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    outgoing: Outgoing,
+    counts: LinkCounts,
+    /// The connection, with the thread that owns it.
+    connection: Option<(Arc<dyn Owner>, ConnectionId)>,
+}
+
+/// Counts of a link since the start of the broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Messages that were added.
+    pub messages: u64,
+    /// Messages of QoS 0 for which there was no room.
+    pub lost: u64,
+    /// Bytes that wait to be sent or acknowledged.
+    pub waiting: u64,
+}
+
+impl Link {
+    pub(super) fn new(member: MemberRef, source: ShardIndex) -> Self {
+        Self {
+            member,
+            state: Mutex::default(),
+            progress: Arc::default(),
+            source,
+            is_woken: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn member(&self) -> MemberRef {
+        self.member
+    }
+
+    pub(super) fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    pub(super) fn source(&self) -> ShardIndex {
+        self.source
+    }
+
+    /// Whether there is room for messages that must not be lost.
+    pub(super) fn has_room(&self) -> bool {
+        self.state.lock().outgoing.has_room(false)
+    }
+
+    /// Adds a run of `count` messages, and wakes the owner of the connection. Returns the sequence number, or `None` if
+    /// the messages may be lost and there is no room. Others are added in any case: whoever adds them has asked whether
+    /// there [is room](Self::has_room).
+    pub(super) fn add(&self, run: Run<'_>, count: usize, may_be_lost: bool) -> Option<u64> {
+        let mut state = self.state.lock();
+        if may_be_lost && !state.outgoing.has_room(true) {
+            state.counts.lost += count as u64;
+            return None;
+        }
+        state.counts.messages += count as u64;
+        let sequence = state.outgoing.add(run);
+        self.progress.set_congested(state.outgoing.len() > CONGESTED);
+        if let Some((owner, connection)) = &state.connection
+            && !self.is_woken.swap(true, Ordering::AcqRel)
+        {
+            owner.drain(*connection);
+        }
+        Some(sequence)
+    }
+
+    /// A connection begins. Everything that was not acknowledged is sent over it.
+    pub fn attach(&self, owner: &Arc<dyn Owner>, connection: ConnectionId) {
+        let mut state = self.state.lock();
+        state.outgoing.restart();
+        state.connection = Some((Arc::clone(owner), connection));
+        self.is_woken.store(true, Ordering::Release);
+        owner.drain(connection);
+    }
+
+    /// The connection has ended.
+    pub fn detach(&self, connection: ConnectionId) {
+        let mut state = self.state.lock();
+        if state.connection.as_ref().is_some_and(|(_, present)| *present == connection) {
+            state.connection = None;
+        }
+    }
+
+    /// Whether this is the present connection.
+    pub fn is_attached(&self, connection: ConnectionId) -> bool {
+        let state = self.state.lock();
+        state.connection.as_ref().is_some_and(|(_, present)| *present == connection)
+    }
+
+    /// Writes to the present connection: calls `write` with bytes until it takes fewer than it got, or until nothing is
+    /// left. `write` must return at once.
+    ///
+    /// # Errors
+    /// That of `write`.
+    pub fn write<E>(&self, mut write: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<(), E> {
+        self.is_woken.store(false, Ordering::Release);
+        let mut state = self.state.lock();
+        loop {
+            let unsent = state.outgoing.unsent();
+            if unsent.is_empty() {
+                return Ok(());
+            }
+            let (wanted, taken) = (unsent.len(), write(unsent)?);
+            state.outgoing.note_sent(taken);
+            if taken < wanted {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The other broker has acknowledged all runs up to this one. Returns false if there is no such run.
+    #[must_use]
+    pub fn acknowledge(&self, sequence: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_possible = state.outgoing.acknowledge(sequence);
+        self.progress.set_congested(state.outgoing.len() > CONGESTED);
+        drop(state);
+        if is_possible && !self.progress.is_done(sequence) {
+            self.progress.advance(sequence);
+        }
+        is_possible
+    }
+
+    /// Gives up everything that waits: the other broker is down, and the sessions that would have got it have ended.
+    /// Returns the number of runs.
+    pub(super) fn give_up(&self) -> usize {
+        let mut state = self.state.lock();
+        let (last, count) = state.outgoing.clear();
+        if let Some((owner, connection)) = state.connection.take() {
+            owner.drain(connection);
+        }
+        self.progress.set_congested(false);
+        drop(state);
+        if !self.progress.is_done(last) {
+            self.progress.advance(last);
+        }
+        count
+    }
+
+    /// The counts.
+    pub fn counts(&self) -> LinkCounts {
+        let state = self.state.lock();
+        LinkCounts { waiting: state.outgoing.len() as u64, ..state.counts }
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("member", &self.member).finish_non_exhaustive()
+    }
+}

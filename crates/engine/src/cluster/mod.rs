@@ -1,0 +1,286 @@
+//! The other brokers of the cluster, as far as messages and subscriptions are concerned.
+//!
+//! What the sessions of this broker have subscribed to is [told](Cluster::tell) to the others, and what their sessions
+//! have subscribed to is in an index for each tenant ([`Remote`]), where a publisher's thread finds it. Messages for
+//! another broker are put into a [`Link`], and those from another broker arrive at an [`Inbound`]. The bytes in between
+//! are those of `barid-peers`; who is connected with whom is the caller's business.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `remote.rs` | the other brokers, as one tenant sees them |
+//! | `link.rs` | messages of one thread to one other broker |
+//! | `inbound.rs` | messages of one thread of another broker |
+
+mod inbound;
+mod link;
+mod remote;
+
+pub use inbound::Inbound;
+pub use link::{Link, LinkCounts};
+pub(crate) use remote::Origin;
+pub use remote::{MemberRef, Remote};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barid_core::ids::ShardIndex;
+use barid_core::topic_index::{SubscribeOptions, TopicIndex};
+use barid_peers::{Change, Heard, Interest, Part};
+use hashbrown::HashMap;
+use mqtt_proto::{QoS, topic};
+
+use crate::durable::Commits;
+use crate::progress::Progress;
+use crate::random::Random;
+use crate::sync::{Mutex, RwLock};
+
+/// The subscriptions of other brokers to topics of one tenant.
+type RemoteIndex = TopicIndex<MemberRef>;
+
+/// Options of a subscription of another broker: that broker applies those of its sessions.
+const AS_PUBLISHED: SubscribeOptions = SubscribeOptions {
+    qos: QoS::ExactlyOnce,
+    no_local: false,
+    retain_as_published: true,
+    identifier: None,
+};
+
+/// Wakes whoever tells other brokers about changes of subscriptions.
+pub type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// The other brokers of the cluster.
+pub struct Cluster {
+    /// What the sessions of this broker have subscribed to.
+    interest: Mutex<Interest>,
+    wake: Wake,
+    /// The places of other brokers, which they keep during the life of the process.
+    members: Box<[Place]>,
+    /// What other brokers have subscribed to, by tenant.
+    indexes: RwLock<HashMap<Arc<str>, Arc<RemoteIndex>>>,
+    /// The links of each thread to each member.
+    links: Box<[Arc<Link>]>,
+    threads: usize,
+    /// The number of the first source of progress of the cluster.
+    first_source: ShardIndex,
+    random: Random,
+}
+
+/// The place of another broker.
+#[derive(Default)]
+struct Place {
+    name: Mutex<Option<Box<str>>>,
+    /// What it has told of its subscriptions.
+    heard: Mutex<Heard<foldhash::quality::RandomState>>,
+    /// What it has heard of this broker's subscriptions.
+    told: Arc<Progress>,
+    /// The version up to which `told` has advanced.
+    told_version: Mutex<u64>,
+    /// Whether subscriptions must wait until it has heard of them.
+    is_up: AtomicBool,
+    /// Messages from it, by its threads.
+    inbound: Mutex<HashMap<u16, Arc<Inbound>>>,
+}
+
+/// The number of other brokers and of threads with links.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterSize {
+    /// Maximum number of other brokers, at most 64.
+    pub members: usize,
+    /// Number of threads that have links.
+    pub threads: usize,
+}
+
+impl Cluster {
+    /// Creates a cluster without other brokers. `shards` is the number of shards of the data directory.
+    pub fn new(size: ClusterSize, shards: usize, random: Random, wake: Wake) -> Self {
+        let ClusterSize { members, threads } = size;
+        let source = |index: usize| {
+            ShardIndex::try_from(shards + index).expect("there are few brokers, shards and threads")
+        };
+        let link = |index| {
+            let member = MemberRef(u8::try_from(index % members).expect("there are few members"));
+            Arc::new(Link::new(member, source(members + index)))
+        };
+        Self {
+            interest: Mutex::default(),
+            wake,
+            members: (0..members).map(|_| Place::default()).collect(),
+            indexes: RwLock::default(),
+            links: (0..threads * members).map(link).collect(),
+            threads,
+            first_source: source(0),
+            random,
+        }
+    }
+
+    /// The sources of progress of the cluster, which follow the shards.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Arc<Progress>> {
+        let told = self.members.iter().map(|place| Arc::clone(&place.told));
+        told.chain(self.links.iter().map(|link| Arc::clone(link.progress())))
+    }
+
+    /// Returns the place of a broker. Returns `None` if there are too many.
+    pub fn place(&self, name: &str) -> Option<MemberRef> {
+        for (index, place) in (0..).zip(&self.members) {
+            let mut known = place.name.lock();
+            if known.as_deref().is_none_or(|known| known == name) {
+                known.get_or_insert_with(|| name.into());
+                return Some(MemberRef(index));
+            }
+        }
+        None
+    }
+
+    /// Returns the link of a thread to another broker. Threads that have none of their own use that of another thread.
+    pub fn link(&self, thread: usize, member: MemberRef) -> &Arc<Link> {
+        &self.links[(thread % self.threads) * self.members.len() + usize::from(member.0)]
+    }
+
+    /// Returns where messages from a thread of another broker arrive.
+    pub fn inbound(&self, member: MemberRef, thread: u16) -> Arc<Inbound> {
+        let mut inbound = self.at(member).inbound.lock();
+        Arc::clone(inbound.entry(thread).or_insert_with(Inbound::new))
+    }
+
+    /// Another broker can be reached: new subscriptions count when it has heard of them.
+    pub fn is_up(&self, member: MemberRef) {
+        self.at(member).is_up.store(true, Ordering::SeqCst);
+    }
+
+    /// Another broker cannot be reached: subscriptions do not wait for it any more.
+    pub fn is_unreachable(&self, member: MemberRef) {
+        self.at(member).is_up.store(false, Ordering::SeqCst);
+        // Whoever still waits has added a filter before, so it has a version up to this one.
+        let version = self.interest.lock().version();
+        self.heard_of_us(member, version);
+    }
+
+    /// Another broker is out of the cluster: its subscriptions are removed, and messages for it are given up. Returns
+    /// their number.
+    pub fn is_down(&self, member: MemberRef) -> usize {
+        self.is_unreachable(member);
+        let place = self.at(member);
+        let mut heard = place.heard.lock();
+        heard.clear(|tenant, filter| self.forget(member, tenant, filter));
+        drop(heard);
+        let inbound = std::mem::take(&mut *place.inbound.lock());
+        inbound.values().for_each(|inbound| inbound.close());
+        let links = self.links.iter().filter(|link| link.member() == member);
+        links.map(|link| link.give_up()).sum()
+    }
+
+    /// Gives the next part of this broker's subscriptions to another one, which has been told up to `told`. Returns
+    /// whether something is left.
+    pub fn tell(&self, told: &mut Part, tell: impl FnMut(bool, &str, &str)) -> bool {
+        self.interest.lock().tell(told, tell)
+    }
+
+    /// Number of distinct topic filters that this broker's sessions have subscribed to.
+    pub fn filters(&self) -> usize {
+        self.interest.lock().len()
+    }
+
+    /// Number of distinct topic filters that another broker has told.
+    pub fn filters_of(&self, member: MemberRef) -> usize {
+        self.at(member).heard.lock().len()
+    }
+
+    /// Another broker has heard of all subscriptions up to a version.
+    pub fn heard_of_us(&self, member: MemberRef, version: u64) {
+        let place = self.at(member);
+        let mut known = place.told_version.lock();
+        if version > *known {
+            *known = version;
+            place.told.advance(version);
+        }
+    }
+
+    /// Another broker begins to tell all its subscriptions.
+    pub fn on_snapshot(&self, member: MemberRef) {
+        self.at(member).heard.lock().begin();
+    }
+
+    /// Another broker has told a change of its subscriptions.
+    pub fn on_change(&self, member: MemberRef, change: Change<'_>) {
+        // The lock is held until the index has changed: a later change of the same filter must not overtake this one.
+        let mut heard = self.at(member).heard.lock();
+        if !heard.change(change) {
+            return;
+        }
+        match change.is_added {
+            true => self.learn(member, change.tenant, change.filter),
+            false => self.forget(member, change.tenant, change.filter),
+        }
+    }
+
+    /// Another broker has told all changes up to a version.
+    pub fn on_told(&self, member: MemberRef, version: u64) {
+        let mut heard = self.at(member).heard.lock();
+        heard.told(version, |tenant, filter| self.forget(member, tenant, filter));
+    }
+
+    /// A session has a subscription with a filter that it did not have before.
+    fn subscribed(&self, tenant: &Arc<str>, filter: &str) {
+        let (_, is_new) = self.interest.lock().add(tenant, filter);
+        if is_new {
+            (self.wake)();
+        }
+    }
+
+    /// A session has lost its subscription with this filter.
+    fn unsubscribed(&self, tenant: &Arc<str>, filter: &str) {
+        if self.interest.lock().remove(tenant, filter) {
+            (self.wake)();
+        }
+    }
+
+    /// Returns what must be done before a subscription has an effect on all brokers that can be reached.
+    fn heard_everywhere(&self, tenant: &Arc<str>, filter: &str) -> Commits {
+        let Some(version) = self.interest.lock().version_of(tenant, filter) else {
+            return Commits::default();
+        };
+        let up = (self.first_source..).zip(&self.members);
+        let up = up.filter(|(_, place)| place.is_up.load(Ordering::SeqCst));
+        up.filter(|(_, place)| !place.told.is_done(version))
+            .map(|(source, _)| (source, version))
+            .collect()
+    }
+
+    /// Returns the index of other brokers' subscriptions to topics of a tenant.
+    fn index(&self, tenant: &str) -> Arc<RemoteIndex> {
+        if let Some(index) = self.indexes.read().get(tenant) {
+            return Arc::clone(index);
+        }
+        let mut indexes = self.indexes.write();
+        let new = || Arc::new(TopicIndex::with_seed(self.random.number()));
+        Arc::clone(indexes.entry(tenant.into()).or_insert_with(new))
+    }
+
+    fn learn(&self, member: MemberRef, tenant: &str, filter: &str) {
+        let index = self.index(tenant);
+        match topic::parse_shared(filter) {
+            Ok(Some(shared)) => {
+                index.subscribe_shared(shared.group, shared.filter, &member, AS_PUBLISHED)
+            }
+            _ => index.subscribe(filter, &member, AS_PUBLISHED),
+        };
+    }
+
+    fn forget(&self, member: MemberRef, tenant: &str, filter: &str) {
+        let (index, key) = (self.index(tenant), u64::from(member.0));
+        match topic::parse_shared(filter) {
+            Ok(Some(shared)) => index.unsubscribe_shared(shared.group, shared.filter, key),
+            _ => index.unsubscribe(filter, key),
+        };
+    }
+
+    fn at(&self, member: MemberRef) -> &Place {
+        &self.members[usize::from(member.0)]
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,519 @@
+//! The frames of a link.
+//!
+//! A frame is its length (4 bytes), its kind (1 byte) and its fields. The length counts the kind and the fields.
+
+use thiserror::Error;
+
+use crate::handshake::{NONCE, PROOF, Refusal};
+use crate::identity::{Identity, Purpose};
+use crate::wire::{Reader, put_text, put_u16, put_u64};
+
+/// Length of what precedes the fields: the length of the frame and its kind.
+const HEAD: usize = 5;
+
+/// Maximum number of members in a heartbeat.
+const MEMBERS_MAX: usize = 1_024;
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// A field is missing or cut off.
+    #[error("a frame ends within a field")]
+    CutOff,
+    /// Bytes follow the last field.
+    #[error("bytes follow the last field of a frame")]
+    TooLong,
+    /// A text is not UTF-8.
+    #[error("a text is not UTF-8")]
+    NotText,
+    /// A frame is longer than it may be here.
+    #[error("a frame of {0} bytes is longer than the maximum")]
+    TooLarge(usize),
+    /// The kind of the frame is not known.
+    #[error("unknown kind of frame {0}")]
+    Kind(u8),
+    /// A field has a value that it cannot have.
+    #[error("a field has an impossible value")]
+    Value,
+    /// The frame is not allowed at this point of the link.
+    #[error("a frame that is not allowed here")]
+    Unexpected,
+}
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// The first frame of the broker that has opened the link.
+    Hello {
+        /// The versions of the protocol that the broker speaks, from the first to the last.
+        versions: (u16, u16),
+        /// What the link is for.
+        purpose: Purpose,
+        /// Who the broker is.
+        identity: Identity,
+        /// A random number.
+        nonce: [u8; NONCE],
+    },
+    /// The answer to `Hello`.
+    Welcome {
+        /// The version that both speak from here on.
+        version: u16,
+        /// Who the broker is.
+        identity: Identity,
+        /// A random number.
+        nonce: [u8; NONCE],
+        /// The proof that the broker knows the secret.
+        proof: [u8; PROOF],
+    },
+    /// The proof that the broker that has opened the link knows the secret, too.
+    Proof([u8; PROOF]),
+    /// The link is refused. The last frame.
+    Refused(Refusal),
+    /// The link is open.
+    Ready,
+    /// The broker lives.
+    Heartbeat(Heartbeat),
+    /// A snapshot of the topic filters begins: of those that were told before, only those count that come again.
+    SnapshotBegins,
+    /// A change of the topic filters, or one filter of a snapshot.
+    Filter(Change<'a>),
+    /// All changes up to this version have been told. If a snapshot has begun, it ends here.
+    Told(u64),
+    /// All changes up to this version have an effect on what is published here.
+    Heard(u64),
+    /// Messages.
+    Run(Run<'a>),
+    /// All messages up to this sequence number are at their destinations, and durable where they have to be.
+    Done(u64),
+    /// The broker leaves the cluster. The last frame.
+    Leaving,
+}
+
+/// A change of the topic filters that a broker's clients have subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// Whether the filter is added. Otherwise it is removed.
+    pub is_added: bool,
+    /// The tenant.
+    pub tenant: &'a str,
+    /// The topic filter, with `$share/…/` if the subscription is shared.
+    pub filter: &'a str,
+}
+
+/// Messages of one publisher to one topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run<'a> {
+    /// The place of the run on its link, counted over all connections of the link.
+    pub sequence: u64,
+    /// The tenant.
+    pub tenant: &'a str,
+    /// The client identifier of the publisher.
+    pub publisher: &'a str,
+    /// Who gets the messages.
+    pub to: Destination<'a>,
+    /// Whether the packets are those of MQTT 5. Otherwise they are those of MQTT 3.1.1.
+    pub is_v5: bool,
+    /// PUBLISH packets with the same topic, QoS and RETAIN flag.
+    pub packets: &'a [u8],
+}
+
+/// The subscriptions of a broker for which messages are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination<'a> {
+    /// All that are not shared.
+    Sessions,
+    /// One member of a shared subscription, given by its whole filter: `$share/{name}/{filter}`.
+    Shared(&'a str),
+}
+
+/// What a broker says about itself and the others, several times a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Counts the heartbeats of this incarnation.
+    pub number: u64,
+    /// The wall clock of the broker, in milliseconds since the Unix epoch.
+    pub wall: u64,
+    /// A hash of the settings that all brokers should have in common.
+    pub settings: u64,
+    /// What it knows of the other brokers.
+    pub seen: Vec<Seen>,
+}
+
+/// What a broker knows of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The name of the other broker.
+    pub name: String,
+    /// The address of the other broker.
+    pub address: String,
+    /// The incarnation that is meant.
+    pub incarnation: u64,
+    /// Whether it can be reached.
+    pub verdict: Verdict,
+    /// The number of the last heartbeat that was heard from it.
+    pub heard: u64,
+}
+
+/// Whether a broker can be reached, as another one sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its heartbeats arrive.
+    Up,
+    /// No heartbeat has arrived for a while.
+    Unreachable,
+    /// Its host refuses connections: the process has ended.
+    Gone,
+    /// It is out of the cluster, for good.
+    Down,
+}
+
+impl Frame<'_> {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.push(self.kind());
+        match self {
+            Self::Hello { versions, purpose, identity, nonce } => {
+                put_u16(out, versions.0);
+                put_u16(out, versions.1);
+                match purpose {
+                    Purpose::Control => out.push(0),
+                    Purpose::Messages(thread) => {
+                        out.push(1);
+                        put_u16(out, *thread);
+                    }
+                }
+                put_identity(out, identity);
+                out.extend_from_slice(nonce);
+            }
+            Self::Welcome { version, identity, nonce, proof } => {
+                put_u16(out, *version);
+                put_identity(out, identity);
+                out.extend_from_slice(nonce);
+                out.extend_from_slice(proof);
+            }
+            Self::Proof(proof) => out.extend_from_slice(proof),
+            Self::Refused(refusal) => {
+                out.push(refusal.code());
+                put_text(out, &refusal.detail());
+            }
+            Self::Ready | Self::SnapshotBegins | Self::Leaving => {}
+            Self::Heartbeat(heartbeat) => heartbeat.encode(out),
+            Self::Filter(change) => {
+                out.push(u8::from(change.is_added));
+                put_text(out, change.tenant);
+                put_text(out, change.filter);
+            }
+            Self::Told(number) | Self::Heard(number) | Self::Done(number) => put_u64(out, *number),
+            Self::Run(run) => {
+                run.encode_head(out);
+                out.extend_from_slice(run.packets);
+            }
+        }
+        set_len(&mut out[start..], 0);
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => 1,
+            Self::Welcome { .. } => 2,
+            Self::Proof(_) => 3,
+            Self::Refused(_) => 4,
+            Self::Ready => 5,
+            Self::Heartbeat(_) => 16,
+            Self::SnapshotBegins => 17,
+            Self::Filter(_) => 18,
+            Self::Told(_) => 19,
+            Self::Heard(_) => 20,
+            Self::Leaving => 21,
+            Self::Run(_) => RUN,
+            Self::Done(_) => 33,
+        }
+    }
+}
+
+const RUN: u8 = 32;
+
+impl Run<'_> {
+    /// Appends the frame without [`Self::packets`], which must follow it. `behind` is their length, in bytes.
+    pub fn encode_before(&self, behind: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.push(RUN);
+        self.encode_head(out);
+        set_len(&mut out[start..], behind);
+    }
+
+    fn encode_head(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.sequence);
+        put_text(out, self.tenant);
+        put_text(out, self.publisher);
+        let group = match self.to {
+            Destination::Sessions => None,
+            Destination::Shared(group) => Some(group),
+        };
+        out.push(u8::from(self.is_v5) | u8::from(group.is_some()) << 1);
+        if let Some(group) = group {
+            put_text(out, group);
+        }
+    }
+}
+
+/// Sets the length of the frame that begins here and that `behind` bytes follow.
+fn set_len(frame: &mut [u8], behind: usize) {
+    let len = u32::try_from(frame.len() - 4 + behind).expect("a frame is shorter than 4 GiB");
+    frame[..4].copy_from_slice(&len.to_be_bytes());
+}
+
+/// Decodes the frame at the front of `bytes`. Returns the frame and its length, or `None` if bytes of it are missing.
+///
+/// # Errors
+/// The bytes are no frame, or the frame is longer than `most` bytes.
+pub fn decode(bytes: &[u8], most: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+    let Some((len, _)) = bytes.split_first_chunk() else { return Ok(None) };
+    let len = u32::from_be_bytes(*len) as usize;
+    if len > most {
+        return Err(FrameError::TooLarge(len));
+    }
+    let Some((kind, _)) = bytes.get(4..).and_then(<[u8]>::split_first) else { return Ok(None) };
+    let whole = len.checked_add(4).ok_or(FrameError::TooLarge(len))?;
+    if whole < HEAD {
+        return Err(FrameError::CutOff);
+    }
+    let Some(fields) = bytes.get(HEAD..whole) else { return Ok(None) };
+    Ok(Some((frame(*kind, fields)?, whole)))
+}
+
+fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
+    let mut fields = Reader(fields);
+    let frame = match kind {
+        1 => Frame::Hello {
+            versions: (fields.u16()?, fields.u16()?),
+            purpose: match fields.u8()? {
+                0 => Purpose::Control,
+                1 => Purpose::Messages(fields.u16()?),
+                _ => return Err(FrameError::Value),
+            },
+            identity: identity(&mut fields)?,
+            nonce: fields.array()?,
+        },
+        2 => Frame::Welcome {
+            version: fields.u16()?,
+            identity: identity(&mut fields)?,
+            nonce: fields.array()?,
+            proof: fields.array()?,
+        },
+        3 => Frame::Proof(fields.array()?),
+        4 => Frame::Refused(Refusal::from_code(fields.u8()?, fields.text()?)),
+        5 => Frame::Ready,
+        16 => Frame::Heartbeat(Heartbeat::decode(&mut fields)?),
+        17 => Frame::SnapshotBegins,
+        18 => Frame::Filter(Change {
+            is_added: match fields.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(FrameError::Value),
+            },
+            tenant: fields.text()?,
+            filter: fields.text()?,
+        }),
+        19 => Frame::Told(fields.u64()?),
+        20 => Frame::Heard(fields.u64()?),
+        21 => Frame::Leaving,
+        RUN => {
+            let (sequence, tenant, publisher) = (fields.u64()?, fields.text()?, fields.text()?);
+            let flags = fields.u8()?;
+            let to = match flags & !1 {
+                0 => Destination::Sessions,
+                2 => Destination::Shared(fields.text()?),
+                _ => return Err(FrameError::Value),
+            };
+            let packets = fields.rest();
+            Frame::Run(Run { sequence, tenant, publisher, to, is_v5: flags & 1 == 1, packets })
+        }
+        33 => Frame::Done(fields.u64()?),
+        kind => return Err(FrameError::Kind(kind)),
+    };
+    fields.end()?;
+    Ok(frame)
+}
+
+fn put_identity(out: &mut Vec<u8>, identity: &Identity) {
+    put_text(out, &identity.cluster);
+    put_text(out, &identity.name);
+    put_u64(out, identity.incarnation);
+    put_text(out, &identity.address);
+    put_text(out, &identity.software);
+}
+
+fn identity(fields: &mut Reader<'_>) -> Result<Identity, FrameError> {
+    Ok(Identity {
+        cluster: fields.text()?.to_owned(),
+        name: fields.text()?.to_owned(),
+        incarnation: fields.u64()?,
+        address: fields.text()?.to_owned(),
+        software: fields.text()?.to_owned(),
+    })
+}
+
+impl Heartbeat {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.number);
+        put_u64(out, self.wall);
+        put_u64(out, self.settings);
+        put_u16(out, u16::try_from(self.seen.len()).expect("members are few"));
+        for seen in &self.seen {
+            put_text(out, &seen.name);
+            put_text(out, &seen.address);
+            put_u64(out, seen.incarnation);
+            out.push(seen.verdict as u8);
+            put_u64(out, seen.heard);
+        }
+    }
+
+    fn decode(fields: &mut Reader<'_>) -> Result<Self, FrameError> {
+        let (number, wall, settings) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let count = usize::from(fields.u16()?);
+        if count > MEMBERS_MAX {
+            return Err(FrameError::Value);
+        }
+        let mut seen = Vec::new();
+        for _ in 0..count {
+            seen.push(Seen {
+                name: fields.text()?.to_owned(),
+                address: fields.text()?.to_owned(),
+                incarnation: fields.u64()?,
+                verdict: match fields.u8()? {
+                    0 => Verdict::Up,
+                    1 => Verdict::Unreachable,
+                    2 => Verdict::Gone,
+                    3 => Verdict::Down,
+                    _ => return Err(FrameError::Value),
+                },
+                heard: fields.u64()?,
+            });
+        }
+        Ok(Self { number, wall, settings, seen })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity {
+            cluster: "test".into(),
+            name: "one".into(),
+            incarnation: 7,
+            address: "127.0.0.1:7000".into(),
+            software: "0.1.0".into(),
+        }
+    }
+
+    fn all() -> Vec<Frame<'static>> {
+        let seen = Seen {
+            name: "two".into(),
+            address: "[::1]:7000".into(),
+            incarnation: 9,
+            verdict: Verdict::Gone,
+            heard: 4,
+        };
+        let run = Run {
+            sequence: 3,
+            tenant: "acme",
+            publisher: "sensor",
+            to: Destination::Sessions,
+            is_v5: true,
+            packets: b"packets",
+        };
+        vec![
+            Frame::Hello {
+                versions: (1, 2),
+                purpose: Purpose::Messages(3),
+                identity: identity(),
+                nonce: [1; NONCE],
+            },
+            Frame::Hello {
+                versions: (1, 1),
+                purpose: Purpose::Control,
+                identity: identity(),
+                nonce: [2; NONCE],
+            },
+            Frame::Welcome {
+                version: 1,
+                identity: identity(),
+                nonce: [3; NONCE],
+                proof: [4; PROOF],
+            },
+            Frame::Proof([5; PROOF]),
+            Frame::Refused(Refusal::OtherCluster("test".into())),
+            Frame::Refused(Refusal::Down),
+            Frame::Ready,
+            Frame::Heartbeat(Heartbeat { number: 1, wall: 2, settings: 3, seen: vec![seen] }),
+            Frame::SnapshotBegins,
+            Frame::Filter(Change { is_added: true, tenant: "acme", filter: "a/+" }),
+            Frame::Filter(Change { is_added: false, tenant: "acme", filter: "$share/g/#" }),
+            Frame::Told(1),
+            Frame::Heard(2),
+            Frame::Leaving,
+            Frame::Run(run),
+            Frame::Run(Run { to: Destination::Shared("$share/g/a"), is_v5: false, ..run }),
+            Frame::Done(u64::MAX),
+        ]
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for frame in all() {
+            let mut bytes = Vec::new();
+            frame.encode(&mut bytes);
+            assert_eq!(decode(&bytes, 1_000), Ok(Some((frame.clone(), bytes.len()))));
+            for len in 0..bytes.len() {
+                assert_eq!(decode(&bytes[..len], 1_000), Ok(None), "{frame:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_packets_of_a_run_may_be_appended() {
+        let Some(Frame::Run(run)) = all().into_iter().find(|one| matches!(one, Frame::Run(_)))
+        else {
+            panic!("there is one")
+        };
+        let (mut whole, mut parts) = (Vec::new(), Vec::new());
+        Frame::Run(run).encode(&mut whole);
+        run.encode_before(run.packets.len(), &mut parts);
+        parts.extend_from_slice(run.packets);
+        assert_eq!(whole, parts);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        assert_eq!(decode(&[0, 0, 0, 1, 99], 1_000), Err(FrameError::Kind(99)));
+        assert_eq!(decode(&[0, 0, 0, 0, 5], 1_000), Err(FrameError::CutOff));
+        assert_eq!(decode(&[0, 0, 0, 2, 5, 0], 1_000), Err(FrameError::TooLong));
+        assert_eq!(decode(&[0, 0, 4, 0], 1_000), Err(FrameError::TooLarge(1_024)));
+        assert_eq!(decode(&[0, 0, 0, 3, 18, 2, 0], 1_000), Err(FrameError::Value));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&bytes, 150);
+        }
+
+        /// Fields of known kinds, with any contents.
+        #[test]
+        fn no_fields_are_a_panic(kind in 0..40_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(frame) = frame(kind, &fields) {
+                let mut bytes = Vec::new();
+                frame.encode(&mut bytes);
+                prop_assert_eq!(decode(&bytes, 1_000), Ok(Some((frame, bytes.len()))));
+            }
+        }
+    }
+}

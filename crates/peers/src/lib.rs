@@ -1,0 +1,41 @@
+//! What the brokers of a cluster say to each other, without IO.
+//!
+//! A *link* is a connection between two brokers. The broker that has opened it speaks, and the other one hears and
+//! acknowledges. So each pair of brokers has links in both directions. There are two kinds:
+//!
+//! - The *control link* carries heartbeats, and the topic filters that the speaker's clients have subscribed to.
+//! - A *message link* carries messages. Each IO thread of a broker has one to each other broker.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `identity.rs` | a broker's name, address and incarnation; the purpose of a link |
+//! | `wire.rs` | integers and texts |
+//! | `frame.rs` | the frames of a link as bytes, in both directions |
+//! | `handshake.rs` | the first frames of a link, in which both brokers prove that they know the secret |
+//! | `members.rs` | the brokers of a cluster, and which of them can be reached |
+//! | `interest.rs` | the topic filters of a broker's clients: snapshots and changes for the other brokers |
+//! | `heard.rs` | the topic filters of another broker, as they arrive |
+//! | `outgoing.rs` | messages to another broker: not yet sent, or not yet acknowledged |
+//!
+//! `docs/formats/link.md` describes the bytes. Nothing here opens a socket, reads a clock or draws random numbers.
+//!
+//! *Every [`FrameError`] is the fault of the other broker.*
+
+mod frame;
+mod handshake;
+mod heard;
+mod identity;
+mod interest;
+mod members;
+mod outgoing;
+mod wire;
+
+pub use frame::{Change, Destination, Frame, FrameError, Heartbeat, Run, Seen, Verdict, decode};
+pub use handshake::{
+    Accepting, Dialing, HandshakeError, NONCE, Outcome, PROOF, Proofs, Refusal, Reply,
+};
+pub use heard::Heard;
+pub use identity::{Identity, NAME_MAX, Purpose, is_name};
+pub use interest::{Interest, Part};
+pub use members::{Event, Member, Members, State, Timing};
+pub use outgoing::Outgoing;

@@ -1,0 +1,219 @@
+//! The cluster: which brokers belong to it, as this one sees them.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `proofs.rs` | the secret of the cluster |
+//! | `view.rs` | the cluster as operators see it |
+
+mod proofs;
+mod view;
+
+pub use view::{MemberView, Problem, View};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barid_core::time::MonoTime;
+use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Wake};
+use barid_engine::engine::Engine;
+use barid_engine::random::Random;
+use barid_peers::{Event, Heartbeat, Identity, Members, Refusal, State, Timing};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use crate::settings::ClusterSettings;
+use proofs::Secret;
+
+/// Maximum number of other brokers.
+pub const MEMBERS_MAX: usize = 31;
+
+/// The cluster of a broker.
+pub struct Clustering {
+    pub(crate) members: Mutex<Members>,
+    /// What the engine knows of the other brokers.
+    engine: Arc<Cluster>,
+    pub(crate) secret: Secret,
+    /// Changes when this broker's sessions have subscribed to something new, or nobody has any more.
+    pub(crate) news: watch::Sender<()>,
+    /// Changes when this broker begins a new life.
+    pub(crate) lives: watch::Sender<u64>,
+    /// Why there is no link to an address, for operators.
+    problems: Mutex<BTreeMap<String, String>>,
+}
+
+impl Clustering {
+    /// Creates the cluster of a broker that has no links yet, with `threads` IO threads and so many shards.
+    pub fn new(
+        settings: &ClusterSettings,
+        address: String,
+        (threads, shards): (usize, usize),
+        (common, incarnation): (u64, u64),
+        random: Random,
+    ) -> Arc<Self> {
+        let me = Identity {
+            cluster: settings.name.clone(),
+            name: settings.broker.clone(),
+            incarnation,
+            address,
+            software: env!("CARGO_PKG_VERSION").into(),
+        };
+        let (news, lives) = (watch::Sender::new(()), watch::Sender::new(incarnation));
+        let teller = news.clone();
+        let wake: Wake = Box::new(move || {
+            teller.send_replace(());
+        });
+        let size = ClusterSize { members: MEMBERS_MAX, threads };
+        Arc::new(Self {
+            members: Mutex::new(Members::new(me, Timing::default(), MEMBERS_MAX, common)),
+            engine: Arc::new(Cluster::new(size, shards, random, wake)),
+            secret: Secret::new(settings.secret()),
+            news,
+            lives,
+            problems: Mutex::default(),
+        })
+    }
+
+    /// What the engine needs of the cluster.
+    pub fn engine(&self) -> &Arc<Cluster> {
+        &self.engine
+    }
+
+    /// This broker, in its present life.
+    pub(crate) fn me(&self) -> Identity {
+        self.members.lock().me().clone()
+    }
+
+    pub(crate) fn place(&self, name: &str) -> Option<MemberRef> {
+        self.engine.place(name)
+    }
+
+    /// Whether a broker may have links now.
+    pub(crate) fn admits(&self, peer: &Identity) -> Result<(), Refusal> {
+        self.members.lock().admits(peer)?;
+        let full = || Refusal::Full((MEMBERS_MAX + 1).to_string());
+        self.place(&peer.name).map(|_| ()).ok_or_else(full)
+    }
+
+    /// Whether an incarnation of a broker is in the cluster.
+    pub(crate) fn is_member(&self, peer: &Identity) -> bool {
+        let members = self.members.lock();
+        members.get(&peer.name).is_some_and(|member| {
+            member.identity.incarnation == peer.incarnation
+                && !matches!(member.state, State::Down | State::Left)
+        })
+    }
+
+    pub(crate) fn on_hello(&self, engine: &Engine, peer: &Identity) {
+        self.change(engine, |members, now, events| members.on_hello(now, peer, events));
+    }
+
+    pub(crate) fn on_heartbeat(&self, engine: &Engine, peer: &Identity, heartbeat: Heartbeat) {
+        let wall = engine.clock.wall();
+        self.change(engine, |members, now, events| {
+            let from = (peer.name.as_str(), peer.incarnation);
+            members.on_heartbeat((now, wall), from, heartbeat, events);
+        });
+    }
+
+    pub(crate) fn on_leaving(&self, engine: &Engine, peer: &Identity) {
+        self.change(engine, |members, now, events| {
+            members.on_leaving(now, (&peer.name, peer.incarnation), events);
+        });
+    }
+
+    /// Changes the members, and does what follows from it.
+    pub(crate) fn change(
+        &self,
+        engine: &Engine,
+        change: impl FnOnce(&mut Members, MonoTime, &mut Vec<Event>),
+    ) {
+        let mut events = Vec::new();
+        // The engine is told under the lock, so that it hears of the changes in their order.
+        let mut members = self.members.lock();
+        change(&mut members, engine.clock.now(), &mut events);
+        for event in &events {
+            self.follow(engine, &mut members, event);
+        }
+        for member in members.others() {
+            let Some(place) = self.place(&member.identity.name) else { continue };
+            match member.state == State::Up && member.hears_us {
+                true => self.engine.is_up(place),
+                false => self.engine.is_unreachable(place),
+            }
+        }
+    }
+
+    fn follow(&self, engine: &Engine, members: &mut Members, event: &Event) {
+        match event {
+            Event::Joining(name) => info!(broker = name, "a broker joins the cluster"),
+            Event::Up(name) => info!(broker = name, "a broker of the cluster is up"),
+            Event::Unreachable(name) => warn!(
+                broker = name,
+                "a broker of the cluster cannot be reached: messages for its clients wait, up to a limit"
+            ),
+            Event::Down(name) => {
+                let given_up = self.place(name).map_or(0, |place| self.engine.is_down(place));
+                warn!(
+                    broker = name,
+                    given_up,
+                    "a broker of the cluster is down: its clients' subscriptions are forgotten, and the messages that \
+                     waited for them are given up"
+                );
+            }
+            Event::Left(name) => {
+                let given_up = self.place(name).map_or(0, |place| self.engine.is_down(place));
+                info!(broker = name, given_up, "a broker has left the cluster");
+            }
+            Event::Condemned(name) => self.begin_anew(engine, members, name),
+        }
+    }
+
+    /// A broker at this address refuses a link because it holds this one to be down.
+    /// The incarnation is the one that is meant.
+    pub(crate) fn condemned(&self, engine: &Engine, address: &str, incarnation: u64) {
+        let mut members = self.members.lock();
+        if members.me().incarnation == incarnation {
+            self.begin_anew(engine, &mut members, address);
+        }
+    }
+
+    /// The others hold this broker to be down, so they have given up what waited for it. It ends what they do not expect
+    /// to go on, and joins again.
+    fn begin_anew(&self, engine: &Engine, members: &mut Members, by: &str) {
+        let incarnation = (members.me().incarnation + 1).max(engine.clock.wall().as_millis());
+        members.begin_anew(incarnation);
+        let mut given_up = 0;
+        for member in members.others() {
+            given_up += self.place(&member.identity.name).map_or(0, |it| self.engine.is_down(it));
+        }
+        let ended = engine.end_transient_sessions();
+        error!(
+            by,
+            incarnation,
+            given_up,
+            ended,
+            "the other brokers hold this one to be down, because they could not reach it: it has ended the sessions that \
+             end with their connections, and joins again"
+        );
+        self.lives.send_replace(incarnation);
+    }
+
+    /// Notes why there is no link to an address. Logs it if the reason is another one than before.
+    pub(crate) fn note_problem(&self, address: &str, problem: String) {
+        let before = self.problems.lock().insert(address.to_owned(), problem.clone());
+        if before.as_ref() != Some(&problem) {
+            warn!(address, "no link to another broker: {problem}");
+        }
+    }
+
+    pub(crate) fn note_success(&self, address: &str) {
+        self.problems.lock().remove(address);
+    }
+}
+
+impl std::fmt::Debug for Clustering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clustering").finish_non_exhaustive()
+    }
+}

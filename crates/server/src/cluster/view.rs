@@ -1,0 +1,132 @@
+//! The cluster as operators see it.
+
+use barid_core::time::MonoTime;
+use barid_engine::cluster::LinkCounts;
+use barid_peers::State;
+use serde::Serialize;
+
+use super::Clustering;
+
+/// The cluster, as this broker sees it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The name of the cluster.
+    pub cluster: String,
+    /// The name of this broker.
+    pub broker: String,
+    /// The address at which the others reach it.
+    pub address: String,
+    /// The incarnation of this broker.
+    pub incarnation: u64,
+    /// Number of distinct topic filters that its sessions have subscribed to.
+    pub filters: usize,
+    /// The other brokers, by name.
+    pub members: Vec<MemberView>,
+    /// Addresses to which there is no link, with the reason.
+    pub problems: Vec<Problem>,
+}
+
+/// Another broker.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// `joining`, `up`, `unreachable`, `down` or `left`.
+    pub state: &'static str,
+    /// When it came to this state.
+    #[serde(skip)]
+    pub since: MonoTime,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// The version of its software.
+    pub software: String,
+    /// Whether it hears this broker.
+    pub hears_us: bool,
+    /// Milliseconds that its clock is ahead of that of this broker.
+    pub clock_ahead: i64,
+    /// Whether it has the settings that all brokers should have in common.
+    pub has_same_settings: bool,
+    /// Number of distinct topic filters that it has told.
+    pub filters: usize,
+    /// The messages to it.
+    pub link: LinkView,
+}
+
+/// The messages to another broker, over the links of all threads.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LinkView {
+    /// Messages that were put on the way.
+    pub messages: u64,
+    /// Messages of QoS 0 for which there was no room.
+    pub lost: u64,
+    /// Bytes that wait to be sent or acknowledged.
+    pub waiting: u64,
+}
+
+/// An address to which there is no link.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    /// The address.
+    pub address: String,
+    /// The reason.
+    pub reason: String,
+}
+
+impl Clustering {
+    /// Returns the cluster as this broker sees it. `threads` is the number of IO threads.
+    pub fn view(&self, threads: usize) -> View {
+        let members = self.members.lock();
+        let me = members.me().clone();
+        let settings = members.settings();
+        let others = members.others().map(|member| {
+            let place = self.place(&member.identity.name).expect("a member has a place");
+            let counts = (0..threads).map(|thread| self.engine.link(thread, place).counts());
+            let sum = counts.fold(LinkCounts::default(), |sum, one| LinkCounts {
+                messages: sum.messages + one.messages,
+                lost: sum.lost + one.lost,
+                waiting: sum.waiting + one.waiting,
+            });
+            let LinkCounts { messages, lost, waiting } = sum;
+            MemberView {
+                name: member.identity.name.clone(),
+                address: member.identity.address.clone(),
+                state: name(member.state),
+                since: member.since,
+                incarnation: member.identity.incarnation,
+                software: member.identity.software.clone(),
+                hears_us: member.hears_us,
+                clock_ahead: member.ahead,
+                has_same_settings: member.settings == settings,
+                filters: self.engine.filters_of(place),
+                link: LinkView { messages, lost, waiting },
+            }
+        });
+        let others = others.collect();
+        drop(members);
+        let problem = |(address, reason): (&String, &String)| Problem {
+            address: address.clone(),
+            reason: reason.clone(),
+        };
+        View {
+            cluster: me.cluster,
+            broker: me.name,
+            address: me.address,
+            incarnation: me.incarnation,
+            filters: self.engine.filters(),
+            members: others,
+            problems: self.problems.lock().iter().map(problem).collect(),
+        }
+    }
+}
+
+fn name(state: State) -> &'static str {
+    match state {
+        State::Joining => "joining",
+        State::Up => "up",
+        State::Unreachable => "unreachable",
+        State::Down => "down",
+        State::Left => "left",
+    }
+}

@@ -1,0 +1,70 @@
+//! Metrics of the cluster.
+
+use std::fmt::Write as _;
+
+use super::header;
+use crate::cluster::{MemberView, View};
+use crate::shared::Shared;
+
+/// The states in which another broker can be.
+const STATES: [&str; 5] = ["joining", "up", "unreachable", "down", "left"];
+
+/// Appends the metrics, if the broker belongs to a cluster.
+pub fn cluster(text: &mut String, shared: &Shared) {
+    let Some(cluster) = &shared.cluster else { return };
+    let View { filters, members, .. } = cluster.view(shared.watchdogs.len());
+    let name = "barid_cluster_members";
+    header(text, name, "gauge", "Other brokers of the cluster, by state as this broker sees them.");
+    for state in STATES {
+        let count = members.iter().filter(|member| member.state == state).count();
+        let _ = writeln!(text, "{name}{{state=\"{state}\"}} {count}");
+    }
+    let name = "barid_cluster_filters";
+    header(text, name, "gauge", "Distinct topic filters that the sessions of this broker have.");
+    let _ = writeln!(text, "{name} {filters}");
+    type Read = fn(&MemberView) -> i128;
+    let of_members: [(&str, &str, &str, Read); 6] = [
+        (
+            "barid_cluster_member_up",
+            "gauge",
+            "Whether heartbeats of the broker arrive.",
+            |member| i128::from(member.state == "up"),
+        ),
+        (
+            "barid_cluster_member_filters",
+            "gauge",
+            "Distinct topic filters that the broker has told.",
+            |member| member.filters as i128,
+        ),
+        (
+            "barid_cluster_clock_ahead_milliseconds",
+            "gauge",
+            "How far the clock of the broker is ahead of that of this one.",
+            |member| i128::from(member.clock_ahead),
+        ),
+        (
+            "barid_cluster_link_messages_total",
+            "counter",
+            "Messages put on the way to the broker.",
+            |member| i128::from(member.link.messages),
+        ),
+        (
+            "barid_cluster_link_lost_total",
+            "counter",
+            "Messages of QoS 0 for which the links to the broker had no room.",
+            |member| i128::from(member.link.lost),
+        ),
+        (
+            "barid_cluster_link_waiting_bytes",
+            "gauge",
+            "Bytes of messages that wait to be sent to the broker or to be acknowledged by it.",
+            |member| i128::from(member.link.waiting),
+        ),
+    ];
+    for (name, kind, help, read) in of_members {
+        header(text, name, kind, help);
+        for member in &members {
+            let _ = writeln!(text, "{name}{{member=\"{}\"}} {}", member.name, read(member));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Control links: heartbeats, and the topic filters of the speaker's clients.
+
+use std::sync::Arc;
+
+use barid_engine::cluster::MemberRef;
+use barid_engine::engine::Engine;
+use barid_peers::{Change, Frame, FrameError, Identity, Part, Refusal, Timing, decode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Stop;
+use super::greeting::{Greeted, NoLink};
+use crate::cluster::Clustering;
+
+/// Maximum length of a frame of a control link.
+const FRAME_MAX: usize = 1024 * 1024;
+
+/// Speaks on a control link until it ends: sends heartbeats, and tells changes of this broker's subscriptions.
+pub async fn speak(
+    clustering: &Clustering,
+    engine: &Engine,
+    link: Greeted,
+    place: MemberRef,
+    mut stop: Stop,
+) -> Result<(), NoLink> {
+    let (read, mut write) = link.stream.into_split();
+    let mut frames = Frames { read, bytes: link.unread, handled: 0 };
+    let (mut news, mut lives) = (clustering.news.subscribe(), clustering.lives.subscribe());
+    let mut ticks = interval(Timing::default().heartbeat);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut told, mut last_told) = (Part::Nothing, None);
+    let mut out = Vec::new();
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                let heartbeat = clustering.members.lock().heartbeat(engine.clock.wall());
+                Frame::Heartbeat(heartbeat).encode(&mut out);
+            }
+            _ = news.changed() => {}
+            // The new life needs new links.
+            _ = lives.changed() => return Ok(()),
+            () = stop.stopped() => {
+                Frame::Leaving.encode(&mut out);
+                write.write_all(&out).await?;
+                return Ok(());
+            }
+            frame = frames.next() => match frame? {
+                Heard::Version(version) => clustering.engine().heard_of_us(place, version),
+                Heard::End => return Ok(()),
+            },
+        }
+        loop {
+            if told == Part::Nothing {
+                Frame::SnapshotBegins.encode(&mut out);
+            }
+            let has_more = clustering.engine().tell(&mut told, |is_added, tenant, filter| {
+                Frame::Filter(Change { is_added, tenant, filter }).encode(&mut out);
+            });
+            if let (false, Part::Changes(version)) = (has_more, &told)
+                && last_told != Some(*version)
+            {
+                Frame::Told(*version).encode(&mut out);
+                last_told = Some(*version);
+            }
+            write.write_all(&out).await?;
+            out.clear();
+            if !has_more {
+                break;
+            }
+        }
+    }
+}
+
+/// Hears on a control link until it ends: heartbeats, and the subscriptions of the other broker.
+pub async fn hear(
+    clustering: &Clustering,
+    engine: &Arc<Engine>,
+    link: Greeted,
+    place: MemberRef,
+    mut stop: Stop,
+) -> Result<(), NoLink> {
+    let peer = link.outcome.peer;
+    clustering.on_hello(engine, &peer);
+    let (mut stream, mut bytes) = (link.stream, link.unread);
+    let mut lives = clustering.lives.subscribe();
+    let mut out = Vec::new();
+    loop {
+        let mut handled = 0;
+        while let Some((frame, len)) = decode(&bytes[handled..], FRAME_MAX).map_err(broken)? {
+            handled += len;
+            on_frame(clustering, engine, (&peer, place), frame, &mut out)?;
+            if !clustering.is_member(&peer) {
+                Frame::Refused(Refusal::Down).encode(&mut out);
+                stream.write_all(&out).await?;
+                return Ok(());
+            }
+        }
+        bytes.drain(..handled);
+        stream.write_all(&out).await?;
+        out.clear();
+        tokio::select! {
+            read = stream.read_buf(&mut bytes) => if read? == 0 { return Ok(()) },
+            _ = lives.changed() => return Ok(()),
+            () = stop.stopped() => return Ok(()),
+        }
+    }
+}
+
+fn on_frame(
+    clustering: &Clustering,
+    engine: &Engine,
+    (peer, place): (&Identity, MemberRef),
+    frame: Frame<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), NoLink> {
+    match frame {
+        Frame::Heartbeat(heartbeat) => clustering.on_heartbeat(engine, peer, heartbeat),
+        Frame::SnapshotBegins => clustering.engine().on_snapshot(place),
+        Frame::Filter(change) => clustering.engine().on_change(place, change),
+        Frame::Told(version) => {
+            clustering.engine().on_told(place, version);
+            Frame::Heard(version).encode(out);
+        }
+        Frame::Leaving => clustering.on_leaving(engine, peer),
+        _ => return Err(broken(FrameError::Unexpected)),
+    }
+    Ok(())
+}
+
+/// What the other broker says to the one that speaks.
+enum Heard {
+    /// It has heard of all subscriptions up to this version.
+    Version(u64),
+    /// The link has ended.
+    End,
+}
+
+/// The frames of the other broker.
+struct Frames {
+    read: OwnedReadHalf,
+    bytes: Vec<u8>,
+    handled: usize,
+}
+
+impl Frames {
+    /// Returns the next frame. May be dropped at any time: nothing is lost.
+    async fn next(&mut self) -> Result<Heard, NoLink> {
+        loop {
+            let decoded = decode(&self.bytes[self.handled..], FRAME_MAX).map_err(broken)?;
+            if let Some((frame, len)) = decoded {
+                let heard = match frame {
+                    Frame::Heard(version) => Heard::Version(version),
+                    Frame::Refused(refusal) => {
+                        return Err(barid_peers::HandshakeError::Refused(refusal).into());
+                    }
+                    _ => return Err(broken(FrameError::Unexpected)),
+                };
+                self.handled += len;
+                return Ok(heard);
+            }
+            self.bytes.drain(..std::mem::take(&mut self.handled));
+            if self.read.read_buf(&mut self.bytes).await? == 0 {
+                return Ok(Heard::End);
+            }
+        }
+    }
+}
+
+fn broken(error: FrameError) -> NoLink {
+    barid_peers::HandshakeError::from(error).into()
+}

@@ -1,0 +1,315 @@
+//! The links to the other brokers of the cluster.
+//!
+//! One thread with a runtime has a task for each address of another broker, and one for each link that another broker
+//! opens. It hands message links to the IO threads when their handshake is over.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `greeting.rs` | the handshake over a socket |
+//! | `control.rs` | the control links, in both directions |
+//! | `carrying.rs` | the message links of the IO threads |
+
+mod carrying;
+mod control;
+mod greeting;
+
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use barid_peers::{Event, Identity, Members, Purpose, Timing};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::{debug, warn};
+
+use crate::cluster::Clustering;
+use crate::event_loop::IoThreads;
+use crate::listener::Bound;
+use crate::shared::Shared;
+use crate::system;
+use carrying::{carry, hand_in};
+use control::{hear, speak};
+use greeting::{Greeted, NoLink, answer, dial};
+
+/// Maximum number of handshakes at a time with brokers that open links.
+const GREETED_TOGETHER: usize = 64;
+
+/// Time between two attempts to reach a broker.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Time between two attempts when the broker at an address is reached over another one, or is refused.
+const LATER: Duration = Duration::from_secs(5);
+
+/// The time that links have at the end to say that the broker leaves.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// The address for other brokers, bound but not listening.
+pub struct BoundCluster {
+    bound: Bound,
+}
+
+/// The address for other brokers, listening, and the runtime that is to serve it.
+pub struct ListeningCluster {
+    listener: TcpListener,
+    runtime: Runtime,
+}
+
+/// The running thread of the cluster.
+pub struct ClusterThread {
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+/// Waits for the end of the broker.
+#[derive(Clone)]
+pub struct Stop(watch::Receiver<bool>);
+
+/// What all tasks of the thread share.
+pub struct Peering {
+    clustering: Arc<Clustering>,
+    shared: Arc<Shared>,
+    threads: IoThreads,
+    /// The addresses that have a task.
+    addresses: Mutex<HashSet<String>>,
+    /// The brokers to which there is a control link, and those whose message links have tasks.
+    spoken_to: Mutex<HashSet<String>>,
+    carried: Mutex<HashSet<(String, u64)>>,
+    stop: Stop,
+}
+
+impl BoundCluster {
+    /// Binds the address.
+    pub fn to(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self { bound: Bound::to(address)? })
+    }
+
+    /// Returns the bound address.
+    pub fn address(&self) -> SocketAddr {
+        self.bound.address()
+    }
+
+    /// Starts to listen. Links wait until the thread has been started.
+    pub fn listen(self) -> io::Result<ListeningCluster> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = {
+            let _entered = runtime.enter();
+            TcpListener::from_std(self.bound.listen()?)?
+        };
+        Ok(ListeningCluster { listener, runtime })
+    }
+}
+
+impl ListeningCluster {
+    /// Starts the thread, which also opens links to `peers`.
+    pub fn start(
+        self,
+        clustering: Arc<Clustering>,
+        shared: Arc<Shared>,
+        threads: IoThreads,
+        peers: Vec<String>,
+    ) -> ClusterThread {
+        let Self { listener, runtime } = self;
+        let (stop, stopped) = watch::channel(false);
+        let peering = Arc::new(Peering {
+            clustering,
+            shared,
+            threads,
+            addresses: Mutex::default(),
+            spoken_to: Mutex::default(),
+            carried: Mutex::default(),
+            stop: Stop(stopped),
+        });
+        let thread = thread::Builder::new()
+            .name("barid-cluster".into())
+            .spawn(move || run(&runtime, &peering, listener, peers))
+            .expect("the operating system has room for a thread");
+        ClusterThread { stop, thread }
+    }
+}
+
+impl ClusterThread {
+    /// Tells the other brokers that this one leaves, and ends the thread.
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        let _ = self.thread.join();
+    }
+}
+
+impl Stop {
+    /// Waits for the end of the broker.
+    pub async fn stopped(&mut self) {
+        let _ = self.0.wait_for(|stopped| *stopped).await;
+    }
+}
+
+fn run(runtime: &Runtime, peering: &Arc<Peering>, listener: TcpListener, peers: Vec<String>) {
+    runtime.block_on(async {
+        tokio::spawn(listen(Arc::clone(peering), listener));
+        for address in peers {
+            peering.reach(address);
+        }
+        let mut ticks = interval(Timing::default().heartbeat);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stop = peering.stop.clone();
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = stop.stopped() => break,
+            }
+            peering.change(|members, now, events| members.on_tick(now, events));
+            for address in peering.known_addresses() {
+                peering.reach(address);
+            }
+        }
+        sleep(FAREWELL).await;
+    });
+}
+
+impl Peering {
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Members, barid_core::time::MonoTime, &mut Vec<Event>),
+    ) {
+        self.clustering.change(&self.shared.engine, change);
+    }
+
+    /// The addresses of all brokers that are known.
+    fn known_addresses(&self) -> Vec<String> {
+        let members = self.clustering.members.lock();
+        let others = members.others().map(|member| member.identity.address.as_str());
+        others.chain(members.named()).map(str::to_owned).collect()
+    }
+
+    /// Starts a task for an address that has none.
+    fn reach(self: &Arc<Self>, address: String) {
+        if self.addresses.lock().insert(address.clone()) {
+            tokio::spawn(keep_speaking(Arc::clone(self), address));
+        }
+    }
+
+    /// Starts tasks for the message links to a broker.
+    fn carry_to(self: &Arc<Self>, peer: &Identity) {
+        let mut carried = self.carried.lock();
+        carried
+            .retain(|(name, incarnation)| *name != peer.name || *incarnation == peer.incarnation);
+        if carried.insert((peer.name.clone(), peer.incarnation)) {
+            for thread in (0..).take(self.threads.iter().count()) {
+                tokio::spawn(carry(Arc::clone(self), peer.clone(), thread));
+            }
+        }
+    }
+}
+
+/// Keeps a control link to the broker at an address.
+async fn keep_speaking(peering: Arc<Peering>, address: String) {
+    let mut stop = peering.stop.clone();
+    loop {
+        let incarnation = peering.clustering.me().incarnation;
+        let spoken = tokio::select! {
+            spoken = speak_to(&peering, &address) => spoken,
+            () = stop.stopped() => return,
+        };
+        let pause = match spoken {
+            Ok(true) => {
+                peering.clustering.note_success(&address);
+                AGAIN
+            }
+            Ok(false) => LATER,
+            Err(error) if error.is_itself() => {
+                peering.clustering.note_success(&address);
+                return;
+            }
+            Err(error) => {
+                if error.is_refused() {
+                    peering
+                        .change(|members, now, events| members.on_refused(now, &address, events));
+                }
+                if error.is_condemned() {
+                    let engine = &peering.shared.engine;
+                    peering.clustering.condemned(engine, &address, incarnation);
+                }
+                peering.clustering.note_problem(&address, error.to_string());
+                if matches!(error, NoLink::Handshake(_)) { LATER } else { AGAIN }
+            }
+        };
+        sleep(pause).await;
+    }
+}
+
+/// Opens a control link to an address, and speaks until it ends. Returns false if there is one to the same broker.
+async fn speak_to(peering: &Arc<Peering>, address: &str) -> Result<bool, NoLink> {
+    let clustering = &peering.clustering;
+    let me = clustering.me();
+    let greeted = dial(address, me, Purpose::Control, &clustering.secret, system::RANDOM).await?;
+    let peer = greeted.outcome.peer.clone();
+    clustering.admits(&peer).map_err(barid_peers::HandshakeError::Refuses)?;
+    if !peering.spoken_to.lock().insert(peer.name.clone()) {
+        return Ok(false);
+    }
+    clustering.note_success(address);
+    clustering.on_hello(&peering.shared.engine, &peer);
+    peering.carry_to(&peer);
+    let place = clustering.place(&peer.name).expect("a member has a place");
+    let stop = peering.stop.clone();
+    let ended = speak(clustering, &peering.shared.engine, greeted, place, stop).await;
+    peering.spoken_to.lock().remove(&peer.name);
+    ended.map(|()| true)
+}
+
+/// Accepts the links that other brokers open.
+async fn listen(peering: Arc<Peering>, listener: TcpListener) {
+    let greeting = Arc::new(Semaphore::new(GREETED_TOGETHER));
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                // Beyond the bound, a connection is closed at once: the other broker tries again.
+                let Ok(permit) = Arc::clone(&greeting).try_acquire_owned() else { continue };
+                let peering = Arc::clone(&peering);
+                tokio::spawn(async move {
+                    let greeted = greet(&peering, stream).await;
+                    drop(permit);
+                    if let Err(error) = serve(&peering, greeted).await {
+                        match error {
+                            // An address of this broker may be among `peers`.
+                            error if error.is_own() => {}
+                            NoLink::Handshake(_) => warn!(%from, "refused a link: {error}"),
+                            error => debug!(%from, %error, "a link of another broker has ended"),
+                        }
+                    }
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept links of other brokers");
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn greet(peering: &Arc<Peering>, stream: TcpStream) -> Result<Greeted, NoLink> {
+    let clustering = &peering.clustering;
+    let admit = |outcome: &barid_peers::Outcome| clustering.admits(&outcome.peer);
+    answer(stream, clustering.me(), &clustering.secret, system::RANDOM, admit).await
+}
+
+async fn serve(peering: &Arc<Peering>, greeted: Result<Greeted, NoLink>) -> Result<(), NoLink> {
+    let greeted = greeted?;
+    let (clustering, peer) = (&peering.clustering, &greeted.outcome.peer);
+    match greeted.outcome.purpose {
+        Purpose::Control => {
+            let place = clustering.place(&peer.name).expect("a member has a place");
+            peering.reach(peer.address.clone());
+            hear(clustering, &peering.shared.engine, greeted, place, peering.stop.clone()).await
+        }
+        Purpose::Messages(thread) => {
+            clustering.on_hello(&peering.shared.engine, peer);
+            hand_in(peering, thread, greeted)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Settings of a broker that belongs to a cluster.
+
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use barid_engine::amqp::Secret;
+use serde::Deserialize;
+
+use super::Settings;
+
+/// The cluster that a broker belongs to.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterSettings {
+    /// Name of the cluster, the same in all its brokers.
+    pub name: String,
+    /// Name of this broker, unique in the cluster.
+    pub broker: String,
+    /// Address at which other brokers open links.
+    pub listen: SocketAddr,
+    /// The address by which other brokers reach this one, `host:port`. `None`: [`Self::listen`].
+    pub advertise: Option<String>,
+    /// Addresses of other brokers, `host:port`. One that can be reached is enough: it names the others. The address of
+    /// this broker may be among them.
+    #[serde(default)]
+    pub peers: Vec<String>,
+    /// The secret of the cluster. The code that reads the configuration stores the contents of `secret_file` here.
+    pub secret: Option<Secret>,
+    /// Path of a file that holds the secret. White space around the secret is ignored.
+    pub secret_file: Option<PathBuf>,
+}
+
+impl ClusterSettings {
+    /// The secret of the cluster.
+    ///
+    /// # Panics
+    /// Panics if the code that reads the configuration has stored none.
+    pub fn secret(&self) -> &[u8] {
+        let secret = self.secret.as_ref();
+        secret
+            .expect("whoever reads the configuration reads the file of the secret")
+            .expose()
+            .as_bytes()
+    }
+}
+
+impl Settings {
+    /// A hash of the settings that all brokers of a cluster should have in common: what a client may do must not depend
+    /// on the broker that it reaches. Brokers of the same version have the same hash for the same settings.
+    pub fn common_hash(&self) -> u64 {
+        let common = (
+            (&self.limits, &self.tenants, self.max_tenants, &self.durability),
+            (&self.auth, self.strict_user_names, &self.shared_subscriptions),
+            (&self.users, &self.bindings, &self.queues, &self.topics),
+        );
+        let mut hasher = foldhash::quality::FixedState::with_seed(0).build_hasher();
+        format!("{common:?}").hash(&mut hasher);
+        hasher.finish()
+    }
+}
