@@ -59,8 +59,8 @@ step_unit() {
 # tests/crash compiles its recorder with cc, which setup has brought.
 step_blackbox() {
     step_setup
-    cargo build --profile tested --quiet --locked
-    BARID_BIN=${BARID_BIN:-$PWD/target/tested/barid} "$VENV/bin/pytest" tests -q -n "${PYTEST_WORKERS:-4}" --dist worksteal
+    cargo build --quiet --locked
+    BARID_BIN=${BARID_BIN:-$PWD/target/debug/barid} "$VENV/bin/pytest" tests -q -n "${PYTEST_WORKERS:-4}" --dist worksteal
 }
 
 step_fuzz() {

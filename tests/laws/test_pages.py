@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import BINARY, ROOT, Broker
+from broker import BINARY, ROOT, Broker, free_port
 
 # Decision records describe the state at their time, so they are not checked.
 DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "adr"]
@@ -215,7 +215,7 @@ def test_variables():
 
 @pytest.fixture(scope="module")
 def running():
-    broker = Broker()
+    broker = Broker(f"""[cluster]\nname = "c"\nbroker = "b"\nlisten = "127.0.0.1:{free_port()}"\nsecret = "{'s' * 16}"\n""")
     yield broker
     broker.end()
 

@@ -162,6 +162,10 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
         other => other,
     };
     text += &format!("  {title:<6} {logins}\n");
+    if let Some(cluster) = &settings.cluster {
+        let (broker, name) = (&cluster.broker, &cluster.name);
+        text += &format!("  {:<6} {broker} of {name}\n", "peer");
+    }
     if let Some((_, address)) = broker.listeners().iter().find(|(name, _)| *name == "amqp")
         && settings.keys.is_empty()
     {

@@ -9,6 +9,7 @@ use barid_core::entity::LockToken;
 use barid_core::ids::StoredAs;
 use barid_core::session::Waiting;
 use barid_core::time::{MonoTime, WallTime};
+use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
@@ -67,6 +68,8 @@ pub enum Task {
     End {
         /// The session.
         session: SessionRef,
+        /// The reason that its client is told.
+        reason: ReasonCode,
         /// Called when the end of the session is durable.
         done: Tell,
     },

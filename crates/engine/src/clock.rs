@@ -48,6 +48,11 @@ impl Clock {
         WallTime::from_millis(0).after((self.source.unix)())
     }
 
+    /// Returns the wall time in microseconds since the Unix epoch, to compare moments on several machines.
+    pub fn wall_micros(&self) -> u64 {
+        u64::try_from((self.source.unix)().as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Returns the time of this clock at which the wall clock will show `wall`, if the wall clock is not
     /// corrected until then.
     pub fn when(&self, wall: WallTime) -> MonoTime {

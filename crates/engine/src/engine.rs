@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use mqtt_proto::ReasonCode;
+
 use crate::agenda::{Agenda, Task, Tell};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -13,6 +15,7 @@ use crate::managed::Managed;
 use crate::queued::Full;
 use crate::random::Random;
 use crate::rounds::Rounds;
+use crate::session::SessionRef;
 use crate::state_store::RequestTimes;
 use crate::tenant::{SettingsOf, Tenant, Tenants};
 
@@ -134,6 +137,24 @@ impl Engine {
         Ok(())
     }
 
+    /// A client has connected to another broker, at a wall time in microseconds since the Unix epoch. If it connected here before that, this connection ends. `wins` decides
+    /// between connections of the same time: whether that of the other broker stays.
+    pub fn connected_elsewhere(&self, tenant: &str, client_id: &str, at: u64, wins: bool) {
+        let Some(tenant) = self.tenants.get(tenant) else { return };
+        let Some(session) = tenant.sessions.entry(client_id).get().cloned() else { return };
+        let (here, expiry) = {
+            let state = session.state();
+            (state.connected_at, state.expiry)
+        };
+        if !session.is_online() || here > at || (here == at && !wins) {
+            return;
+        }
+        match expiry {
+            0 => self.end(session, ReasonCode::SessionTakenOver),
+            _ => session.close_connection(ReasonCode::SessionTakenOver),
+        }
+    }
+
     /// Ends all sessions that are not stored: their clients are disconnected, and have to begin anew. Returns their
     /// number.
     pub fn end_transient_sessions(&self) -> usize {
@@ -147,10 +168,15 @@ impl Engine {
         }
         let count = ended.len();
         for session in ended {
-            let done = Tell(Box::new(|| ()));
-            self.agenda.schedule(self.clock.now(), Task::End { session, done });
+            self.end(session, ReasonCode::ServerBusy);
         }
         count
+    }
+
+    /// Has the housekeeping thread end a session.
+    fn end(&self, session: SessionRef, reason: ReasonCode) {
+        let done = Tell(Box::new(|| ()));
+        self.agenda.schedule(self.clock.now(), Task::End { session, reason, done });
     }
 
     /// Gives a tenant the settings that it has now according to the function in [`EngineSettings`].

@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
-use mqtt_proto::ReasonCode;
 
 use crate::agenda::{After, Agenda, Task, Tell};
 use crate::budget::Budget;
@@ -126,9 +125,8 @@ fn perform(context: &mut Context, task: Task) {
                 mover.run(context.wall());
             }
         }
-        Task::End { session, done } => {
+        Task::End { session, reason, done } => {
             let Some(tenant) = context.tenant_of(&session) else { return };
-            let reason = ReasonCode::AdministrativeAction;
             let commits = context.end_session(&tenant, &session, reason);
             context.engine.agenda.after(commits, After::Tell(done));
         }

@@ -9,7 +9,7 @@ pub mod account;
 pub mod agenda;
 pub mod amqp;
 pub mod amqp_clients;
-pub mod arriving;
+mod arriving;
 pub mod bindings;
 pub mod budget;
 pub mod clock;

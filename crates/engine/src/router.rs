@@ -102,27 +102,24 @@ impl Router {
         (alone, budget): (bool, &mut Budget),
     ) {
         self.deliver_to_sessions(worker, publisher, targets, messages, (alone, budget));
-        self.deliver_to_groups(
-            worker,
-            tenant,
-            publisher,
-            targets.route().groups(),
-            messages,
-            budget,
-        );
-        if let (Some(remote), Some(route)) = (&tenant.remote, targets.remote())
-            && messages.after().is_empty()
-        {
-            let here = targets.route().groups();
-            let is_here = |group: &SharedGroup<MemberRef>| {
-                let name = (group.name(), group.filter());
-                here.iter().any(|local| (local.name(), local.filter()) == name)
-            };
-            let origin = Origin { worker, publisher: publisher.client_id };
-            for _ in 0..remote.send(origin, route, messages, is_here) {
-                let (topic, client) = (messages.topic(), publisher.client_id);
-                tenant.dropped(worker, DropReason::LinkFull, Some(topic), client);
-            }
+        let here = targets.route().groups();
+        let remote = tenant.remote.as_ref().zip(targets.remote());
+        let Some((remote, route)) = remote.filter(|_| messages.after().is_empty()) else {
+            return self.deliver_to_groups(worker, tenant, publisher, here, messages, budget);
+        };
+        // A shared subscription is served here if a member is connected here, or if no other broker has members.
+        let is_served_here = |local: &Arc<SharedGroup<SessionRef>>| {
+            local.members().iter().any(|member| member.subscriber.is_online())
+                || !route.groups().iter().any(|group| is_same(local, group))
+        };
+        let served: Vec<_> = here.iter().filter(|local| is_served_here(local)).cloned().collect();
+        self.deliver_to_groups(worker, tenant, publisher, &served, messages, budget);
+        let is_served =
+            |group: &SharedGroup<MemberRef>| served.iter().any(|local| is_same(local, group));
+        let origin = Origin { worker, publisher: publisher.client_id };
+        for _ in 0..remote.send(origin, route, messages, is_served) {
+            let (topic, client) = (messages.topic(), publisher.client_id);
+            tenant.dropped(worker, DropReason::LinkFull, Some(topic), client);
         }
     }
 
@@ -480,6 +477,11 @@ impl Router {
             .insert_unique(hash, cached, |cached| hasher.hash_one((cached.number, &*cached.topic)));
         targets
     }
+}
+
+/// Whether both are the members of the same shared subscription, on this broker and on others.
+fn is_same(here: &SharedGroup<SessionRef>, elsewhere: &SharedGroup<MemberRef>) -> bool {
+    (here.name(), here.filter()) == (elsewhere.name(), elsewhere.filter())
 }
 
 /// Returns the strategy by which a shared subscription chooses a member, and the hash that it uses.

@@ -2,9 +2,7 @@
 //!
 //! A frame is its length (4 bytes), its kind (1 byte) and its fields. The length counts the kind and the fields.
 
-use thiserror::Error;
-
-use crate::handshake::{NONCE, PROOF, Refusal};
+use crate::error::{FrameError, NONCE, PROOF, Refusal};
 use crate::identity::{Identity, Purpose};
 use crate::wire::{Reader, put_text, put_u16, put_u64};
 
@@ -13,32 +11,6 @@ const HEAD: usize = 5;
 
 /// Maximum number of members in a heartbeat.
 const MEMBERS_MAX: usize = 1_024;
-
-/// Why bytes are not a frame.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum FrameError {
-    /// A field is missing or cut off.
-    #[error("a frame ends within a field")]
-    CutOff,
-    /// Bytes follow the last field.
-    #[error("bytes follow the last field of a frame")]
-    TooLong,
-    /// A text is not UTF-8.
-    #[error("a text is not UTF-8")]
-    NotText,
-    /// A frame is longer than it may be here.
-    #[error("a frame of {0} bytes is longer than the maximum")]
-    TooLarge(usize),
-    /// The kind of the frame is not known.
-    #[error("unknown kind of frame {0}")]
-    Kind(u8),
-    /// A field has a value that it cannot have.
-    #[error("a field has an impossible value")]
-    Value,
-    /// The frame is not allowed at this point of the link.
-    #[error("a frame that is not allowed here")]
-    Unexpected,
-}
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +53,15 @@ pub enum Frame<'a> {
     Told(u64),
     /// All changes up to this version have an effect on what is published here.
     Heard(u64),
+    /// A client has connected to the broker: another broker to which it is connected ends that connection.
+    Connected {
+        /// The tenant of the client.
+        tenant: &'a str,
+        /// The client identifier.
+        client: &'a str,
+        /// When it connected, in microseconds since the Unix epoch.
+        at: u64,
+    },
     /// Messages.
     Run(Run<'a>),
     /// All messages up to this sequence number are at their destinations, and durable where they have to be.
@@ -205,6 +186,11 @@ impl Frame<'_> {
                 put_text(out, change.tenant);
                 put_text(out, change.filter);
             }
+            Self::Connected { tenant, client, at } => {
+                put_text(out, tenant);
+                put_text(out, client);
+                put_u64(out, *at);
+            }
             Self::Told(number) | Self::Heard(number) | Self::Done(number) => put_u64(out, *number),
             Self::Run(run) => {
                 run.encode_head(out);
@@ -227,6 +213,7 @@ impl Frame<'_> {
             Self::Told(_) => 19,
             Self::Heard(_) => 20,
             Self::Leaving => 21,
+            Self::Connected { .. } => 22,
             Self::Run(_) => RUN,
             Self::Done(_) => 33,
         }
@@ -321,6 +308,9 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
         19 => Frame::Told(fields.u64()?),
         20 => Frame::Heard(fields.u64()?),
         21 => Frame::Leaving,
+        22 => {
+            Frame::Connected { tenant: fields.text()?, client: fields.text()?, at: fields.u64()? }
+        }
         RUN => {
             let (sequence, tenant, publisher) = (fields.u64()?, fields.text()?, fields.text()?);
             let flags = fields.u8()?;
@@ -460,6 +450,7 @@ mod tests {
             Frame::Told(1),
             Frame::Heard(2),
             Frame::Leaving,
+            Frame::Connected { tenant: "acme", client: "sensor", at: 1 << 40 },
             Frame::Run(run),
             Frame::Run(Run { to: Destination::Shared("$share/g/a"), is_v5: false, ..run }),
             Frame::Done(u64::MAX),

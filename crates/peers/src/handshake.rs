@@ -11,18 +11,11 @@
 //! A proof is a keyed hash of everything that both have said, with a label for the side. So a proof of one side is none
 //! of the other, and a recorded one is worth nothing on another link.
 
-use std::borrow::Cow;
-
 use thiserror::Error;
 
-use crate::frame::{Frame, FrameError};
+use crate::error::{FrameError, NONCE, PROOF, Refusal};
+use crate::frame::Frame;
 use crate::identity::{Identity, Purpose, is_name};
-
-/// Length of a nonce, in bytes.
-pub const NONCE: usize = 32;
-
-/// Length of a proof, in bytes.
-pub const PROOF: usize = 32;
 
 /// The versions of the protocol that this software speaks, from the first to the last.
 const VERSIONS: (u16, u16) = (1, 1);
@@ -34,79 +27,6 @@ pub trait Proofs {
 
     /// Whether this is the keyed hash of a text. Takes as long for a wrong proof as for a right one.
     fn is_proof(&self, text: &[u8], proof: &[u8; PROOF]) -> bool;
-}
-
-/// Why a broker refuses a link. What the other one is told.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Refusal {
-    /// The two speak no common version of the protocol; contains those of the broker that refuses.
-    #[error("it speaks other versions of the protocol between brokers ({0})")]
-    Version(String),
-    /// The broker that refuses belongs to another cluster, of this name.
-    #[error("it belongs to the cluster {0:?}")]
-    OtherCluster(String),
-    /// The proof is wrong: the secrets differ.
-    #[error("its secret is another one")]
-    Secret,
-    /// The link leads back to the broker that has opened it.
-    #[error("it is this broker itself")]
-    Itself,
-    /// Another broker that is connected has this name.
-    #[error("another broker of the cluster has this name already")]
-    NameTaken,
-    /// The incarnation is out of the cluster for good.
-    #[error("it holds this broker to be down; it may join again as a new one")]
-    Down,
-    /// The name of the broker, or its cluster's, is not allowed.
-    #[error("the name of this broker is not allowed")]
-    Name,
-    /// There are as many brokers as there may be.
-    #[error("the cluster has its maximum of {0} brokers")]
-    Full(String),
-    /// Another reason, of a later version.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl Refusal {
-    pub(crate) fn code(&self) -> u8 {
-        match self {
-            Self::Version(_) => 1,
-            Self::OtherCluster(_) => 2,
-            Self::Secret => 3,
-            Self::Itself => 4,
-            Self::NameTaken => 5,
-            Self::Down => 6,
-            Self::Name => 7,
-            Self::Full(_) => 8,
-            Self::Other(_) => 255,
-        }
-    }
-
-    pub(crate) fn detail(&self) -> Cow<'_, str> {
-        match self {
-            Self::Version(detail)
-            | Self::OtherCluster(detail)
-            | Self::Full(detail)
-            | Self::Other(detail) => detail.as_str().into(),
-            _ => "".into(),
-        }
-    }
-
-    pub(crate) fn from_code(code: u8, detail: &str) -> Self {
-        let detail = detail.to_owned();
-        match code {
-            1 => Self::Version(detail),
-            2 => Self::OtherCluster(detail),
-            3 => Self::Secret,
-            4 => Self::Itself,
-            5 => Self::NameTaken,
-            6 => Self::Down,
-            7 => Self::Name,
-            8 => Self::Full(detail),
-            _ => Self::Other(detail),
-        }
-    }
 }
 
 /// Why there is no link.
@@ -172,7 +92,7 @@ impl Dialing {
         match frame {
             Frame::Refused(refusal) => Err(HandshakeError::Refused(refusal)),
             Frame::Welcome { version, identity, nonce, proof } if self.peer.is_none() => {
-                let refuses = |refusal| Err(HandshakeError::Refuses(refusal));
+                let refuses = |refusal| Ok(refuse(refusal));
                 if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
                     return refuses(Refusal::Version(versions()));
                 }
@@ -382,7 +302,9 @@ mod tests {
             bytes = match dialing.on_frame(frame, &Toy(dialer.1)) {
                 Ok(Reply::Send(bytes)) => bytes,
                 Ok(Reply::Open(_, outcome)) => return (Ok(outcome), accepted.unwrap()),
-                Ok(Reply::Refuse(..)) => unreachable!("it says so as an error"),
+                Ok(Reply::Refuse(_, error)) => {
+                    return (Err(error), accepted.unwrap_or(Err(FrameError::CutOff.into())));
+                }
                 Err(error) => {
                     return (Err(error), accepted.unwrap_or(Err(FrameError::CutOff.into())));
                 }

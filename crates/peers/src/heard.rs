@@ -7,17 +7,24 @@ use std::sync::Arc;
 use crate::frame::Change;
 
 /// What one other broker has told of its topic filters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Heard<S> {
     /// The filters of each tenant, with the snapshot in which each was last told.
     filters: HashMap<Arc<str>, HashMap<Arc<str>, u32, S>, S>,
     snapshot: u32,
     is_in_snapshot: bool,
-    /// All changes up to this version have arrived.
-    version: u64,
+    /// Whether a snapshot has arrived as a whole.
+    is_complete: bool,
+    hasher: S,
 }
 
-impl<S: BuildHasher + Default> Heard<S> {
+impl<S: BuildHasher + Clone> Heard<S> {
+    /// Begins without filters. What the hasher is seeded with should be secret, because clients choose the filters.
+    pub fn new(hasher: S) -> Self {
+        let filters = HashMap::with_hasher(hasher.clone());
+        Self { filters, snapshot: 0, is_in_snapshot: false, is_complete: false, hasher }
+    }
+
     /// A snapshot begins.
     pub fn begin(&mut self) {
         self.snapshot = self.snapshot.wrapping_add(1);
@@ -29,7 +36,10 @@ impl<S: BuildHasher + Default> Heard<S> {
         if change.is_added {
             let filters = match self.filters.get_mut(change.tenant) {
                 Some(filters) => filters,
-                None => self.filters.entry(change.tenant.into()).or_default(),
+                None => {
+                    let new = || HashMap::with_hasher(self.hasher.clone());
+                    self.filters.entry(change.tenant.into()).or_insert_with(new)
+                }
             };
             return match filters.get_mut(change.filter) {
                 Some(snapshot) => {
@@ -47,10 +57,10 @@ impl<S: BuildHasher + Default> Heard<S> {
         is_known
     }
 
-    /// All changes up to this version have been told. If that ends a snapshot, `forget` is called for each filter that
-    /// was not in it, with its tenant.
-    pub fn told(&mut self, version: u64, mut forget: impl FnMut(&str, &str)) {
-        self.version = version;
+    /// Everything has been told that there was. If that ends a snapshot, `forget` is called for each filter that was not
+    /// in it, with its tenant.
+    pub fn told(&mut self, mut forget: impl FnMut(&str, &str)) {
+        self.is_complete = true;
         if !std::mem::take(&mut self.is_in_snapshot) {
             return;
         }
@@ -69,10 +79,10 @@ impl<S: BuildHasher + Default> Heard<S> {
 
     /// Forgets everything: the broker is down. `forget` is called for each filter, with its tenant.
     pub fn clear(&mut self, mut forget: impl FnMut(&str, &str)) {
-        for (tenant, filters) in std::mem::take(&mut self.filters) {
+        for (tenant, filters) in self.filters.drain() {
             filters.keys().for_each(|filter| forget(&tenant, filter));
         }
-        (self.is_in_snapshot, self.version) = (false, 0);
+        (self.is_in_snapshot, self.is_complete) = (false, false);
     }
 
     /// Number of filters.
@@ -85,9 +95,9 @@ impl<S: BuildHasher + Default> Heard<S> {
         self.filters.is_empty()
     }
 
-    /// All changes up to this version have arrived; 0: none.
-    pub fn version(&self) -> u64 {
-        self.version
+    /// Whether all filters have been told once.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 }
 
@@ -99,22 +109,23 @@ mod tests {
 
     #[test]
     fn a_snapshot_replaces_what_was_told_before() {
-        let mut heard = Heard::<RandomState>::default();
+        let mut heard = Heard::new(RandomState::new());
         let add = |filter| Change { is_added: true, tenant: "acme", filter };
         heard.begin();
         assert!(heard.change(add("a")));
         assert!(heard.change(add("b")));
-        heard.told(2, |_, _| panic!("it was empty"));
+        assert!(!heard.is_complete());
+        heard.told(|_, _| panic!("it was empty"));
         assert!(heard.change(Change { is_added: false, ..add("a") }));
         assert!(!heard.change(Change { is_added: false, ..add("a") }));
         assert!(heard.change(add("c")));
-        heard.told(4, |_, _| panic!("no snapshot has begun"));
+        heard.told(|_, _| panic!("no snapshot has begun"));
         heard.begin();
         assert!(!heard.change(add("b")), "it stays in the meantime");
         assert!(heard.change(add("d")));
         let mut forgotten = vec![];
-        heard.told(7, |tenant, filter| forgotten.push(format!("{tenant} {filter}")));
-        assert_eq!((forgotten, heard.len(), heard.version()), (vec!["acme c".to_owned()], 2, 7));
+        heard.told(|tenant, filter| forgotten.push(format!("{tenant} {filter}")));
+        assert_eq!((forgotten, heard.len()), (vec!["acme c".to_owned()], 2));
         let mut count = 0;
         heard.clear(|_, _| count += 1);
         assert_eq!((count, heard.is_empty()), (2, true));

@@ -9,6 +9,7 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `identity.rs` | a broker's name, address and incarnation; the purpose of a link |
+//! | `error.rs` | what can be wrong with a frame, and why a link is refused |
 //! | `wire.rs` | integers and texts |
 //! | `frame.rs` | the frames of a link as bytes, in both directions |
 //! | `handshake.rs` | the first frames of a link, in which both brokers prove that they know the secret |
@@ -21,6 +22,7 @@
 //!
 //! *Every [`FrameError`] is the fault of the other broker.*
 
+mod error;
 mod frame;
 mod handshake;
 mod heard;
@@ -30,10 +32,9 @@ mod members;
 mod outgoing;
 mod wire;
 
-pub use frame::{Change, Destination, Frame, FrameError, Heartbeat, Run, Seen, Verdict, decode};
-pub use handshake::{
-    Accepting, Dialing, HandshakeError, NONCE, Outcome, PROOF, Proofs, Refusal, Reply,
-};
+pub use error::{FrameError, NONCE, PROOF, Refusal};
+pub use frame::{Change, Destination, Frame, Heartbeat, Run, Seen, Verdict, decode};
+pub use handshake::{Accepting, Dialing, HandshakeError, Outcome, Proofs, Reply};
 pub use heard::Heard;
 pub use identity::{Identity, NAME_MAX, Purpose, is_name};
 pub use interest::{Interest, Part};

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use barid_core::time::{MonoTime, WallTime};
 
+use crate::error::Refusal;
 use crate::frame::{Heartbeat, Seen, Verdict};
-use crate::handshake::Refusal;
 use crate::identity::Identity;
 
 /// How long a broker that is down or has left is remembered.

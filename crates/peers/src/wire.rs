@@ -1,6 +1,6 @@
 //! Integers and texts, as all frames contain them. Integers are big-endian.
 
-use crate::FrameError;
+use crate::error::FrameError;
 
 /// Reads the fields of a frame from its front.
 pub(crate) struct Reader<'a>(pub &'a [u8]);

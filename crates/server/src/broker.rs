@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use barid_core::durable::{RecoveryError, keys};
 use barid_engine::bindings::Binding;
@@ -25,6 +26,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
+use crate::cluster::Clustering;
 use crate::descriptors::Descriptors;
 use crate::event_loop::{EventLoop, IoThreads, Post};
 use crate::listener::{Accepting, Acceptor};
@@ -38,6 +40,9 @@ use crate::transport::{CertificateError, ListenerContext, revocations, server_co
 
 /// Maximum number of shards of a new data directory, unless the settings ask for another number.
 const SHARDS_MAX: usize = 8;
+
+/// Time at the start for other brokers of the cluster to tell their subscriptions.
+const OTHERS_WITHIN: Duration = Duration::from_secs(3);
 
 /// A running broker.
 pub struct Broker {
@@ -226,6 +231,9 @@ impl Broker {
             let peers = peers.unwrap_or_default();
             listening.start(clustering, Arc::clone(&shared), threads.clone(), peers)
         });
+        if let Some(clustering) = &shared.cluster {
+            wait_for_others(clustering, &shared.settings());
+        }
         let checking = threads.clone();
         shared.logins.follow(move |change| checking.check(change));
         let refused = Arc::clone(&shared.refused_connections);
@@ -411,6 +419,15 @@ impl Broker {
         // Last, so that what clients did while they disconnected is committed, too.
         self.shared.shards.end(&self.shared.engine);
         self.shared.close_data_dir();
+    }
+}
+
+/// Waits until the other brokers have told their subscriptions, or do not answer. Clients are accepted afterwards.
+fn wait_for_others(clustering: &Clustering, settings: &Settings) {
+    let until = Instant::now() + OTHERS_WITHIN;
+    let peers = settings.cluster.as_ref().map_or(&[][..], |cluster| &cluster.peers);
+    while !clustering.knows_all(peers) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

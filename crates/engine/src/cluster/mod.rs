@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use barid_core::ids::ShardIndex;
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
 use barid_peers::{Change, Heard, Interest, Part};
+use foldhash::quality::SeedableRandomState;
 use hashbrown::HashMap;
 use mqtt_proto::{QoS, topic};
 
@@ -45,14 +46,20 @@ const AS_PUBLISHED: SubscribeOptions = SubscribeOptions {
     identifier: None,
 };
 
-/// Wakes whoever tells other brokers about changes of subscriptions.
-pub type Wake = Box<dyn Fn() + Send + Sync>;
+/// Whoever tells the other brokers what happens here. Each call returns at once.
+pub trait Teller: Send + Sync {
+    /// There is something new to [tell](Cluster::tell).
+    fn subscriptions_changed(&self);
+
+    /// A client has connected, at a wall time in microseconds since the Unix epoch.
+    fn client_connected(&self, tenant: &str, client_id: &str, at: u64);
+}
 
 /// The other brokers of the cluster.
 pub struct Cluster {
     /// What the sessions of this broker have subscribed to.
     interest: Mutex<Interest>,
-    wake: Wake,
+    teller: Box<dyn Teller>,
     /// The places of other brokers, which they keep during the life of the process.
     members: Box<[Place]>,
     /// What other brokers have subscribed to, by tenant.
@@ -66,11 +73,10 @@ pub struct Cluster {
 }
 
 /// The place of another broker.
-#[derive(Default)]
 struct Place {
     name: Mutex<Option<Box<str>>>,
     /// What it has told of its subscriptions.
-    heard: Mutex<Heard<foldhash::quality::RandomState>>,
+    heard: Mutex<Heard<SeedableRandomState>>,
     /// What it has heard of this broker's subscriptions.
     told: Arc<Progress>,
     /// The version up to which `told` has advanced.
@@ -92,7 +98,7 @@ pub struct ClusterSize {
 
 impl Cluster {
     /// Creates a cluster without other brokers. `shards` is the number of shards of the data directory.
-    pub fn new(size: ClusterSize, shards: usize, random: Random, wake: Wake) -> Self {
+    pub fn new(size: ClusterSize, shards: usize, random: Random, teller: Box<dyn Teller>) -> Self {
         let ClusterSize { members, threads } = size;
         let source = |index: usize| {
             ShardIndex::try_from(shards + index).expect("there are few brokers, shards and threads")
@@ -103,8 +109,8 @@ impl Cluster {
         };
         Self {
             interest: Mutex::default(),
-            wake,
-            members: (0..members).map(|_| Place::default()).collect(),
+            teller,
+            members: (0..members).map(|_| Place::new(random)).collect(),
             indexes: RwLock::default(),
             links: (0..threads * members).map(link).collect(),
             threads,
@@ -185,6 +191,11 @@ impl Cluster {
         self.at(member).heard.lock().len()
     }
 
+    /// Whether another broker has told all its subscriptions once.
+    pub fn has_told(&self, member: MemberRef) -> bool {
+        self.at(member).heard.lock().is_complete()
+    }
+
     /// Another broker has heard of all subscriptions up to a version.
     pub fn heard_of_us(&self, member: MemberRef, version: u64) {
         let place = self.at(member);
@@ -213,24 +224,29 @@ impl Cluster {
         }
     }
 
-    /// Another broker has told all changes up to a version.
-    pub fn on_told(&self, member: MemberRef, version: u64) {
+    /// Another broker has told all its subscriptions.
+    pub fn on_told(&self, member: MemberRef) {
         let mut heard = self.at(member).heard.lock();
-        heard.told(version, |tenant, filter| self.forget(member, tenant, filter));
+        heard.told(|tenant, filter| self.forget(member, tenant, filter));
+    }
+
+    /// A client has connected to this broker, at a wall time in microseconds since the Unix epoch.
+    pub(crate) fn connected(&self, tenant: &str, client_id: &str, at: u64) {
+        self.teller.client_connected(tenant, client_id, at);
     }
 
     /// A session has a subscription with a filter that it did not have before.
     fn subscribed(&self, tenant: &Arc<str>, filter: &str) {
         let (_, is_new) = self.interest.lock().add(tenant, filter);
         if is_new {
-            (self.wake)();
+            self.teller.subscriptions_changed();
         }
     }
 
     /// A session has lost its subscription with this filter.
     fn unsubscribed(&self, tenant: &Arc<str>, filter: &str) {
         if self.interest.lock().remove(tenant, filter) {
-            (self.wake)();
+            self.teller.subscriptions_changed();
         }
     }
 
@@ -276,6 +292,19 @@ impl Cluster {
 
     fn at(&self, member: MemberRef) -> &Place {
         &self.members[usize::from(member.0)]
+    }
+}
+
+impl Place {
+    fn new(random: Random) -> Self {
+        Self {
+            name: Mutex::default(),
+            heard: Mutex::new(Heard::new(random.hasher())),
+            told: Arc::default(),
+            told_version: Mutex::default(),
+            is_up: AtomicBool::new(false),
+            inbound: Mutex::default(),
+        }
     }
 }
 

@@ -85,22 +85,22 @@ impl Remote {
                 .all(|group| group.members().iter().any(|member| has_room(&member.subscriber)))
     }
 
-    /// Sends messages to the other brokers that have subscriptions to their topic. Shared subscriptions that have a
-    /// member here are served here, so `is_here` tells which these are. Returns the number of messages that had no room
-    /// and may be lost (QoS 0).
+    /// Sends messages to the other brokers that have subscriptions to their topic. A shared subscription that has members
+    /// both here and there is served by one of the two; `is_served` tells whether by this broker. Returns the number of
+    /// messages that had no room and may be lost (QoS 0).
     pub(crate) fn send(
         &self,
         origin: Origin<'_>,
         route: &Route<MemberRef>,
         messages: &mut Messages<'_>,
-        is_here: impl Fn(&SharedGroup<MemberRef>) -> bool,
+        is_served: impl Fn(&SharedGroup<MemberRef>) -> bool,
     ) -> usize {
         let mut lost = 0;
         for recipient in route.recipients() {
             let to = Destination::Sessions;
             lost += self.send_to(origin, recipient.subscriber, to, messages, 0..messages.len());
         }
-        for group in route.groups().iter().filter(|group| !is_here(group)) {
+        for group in route.groups().iter().filter(|group| !is_served(group)) {
             let name = format!("$share/{}/{}", group.name(), group.filter());
             for index in 0..messages.len() {
                 let Some(member) = group.pick(Strategy::RoundRobin, 0, |_| Load::InFlight(0))

@@ -22,6 +22,7 @@ use super::opening::{Opening, open_session};
 use super::wanted::{Enhanced, Refusal, assigned_client_id, connack_properties, want};
 use crate::access::{Permissions, may_publish};
 use crate::context::Context;
+use crate::durable::Commits;
 use crate::ids::ConnectionId;
 use crate::limits::{Limits, Quota};
 use crate::names::{full_name, tenant_of};
@@ -205,6 +206,7 @@ pub fn admit(
         max_packet_size,
         receive_maximum,
         reading_paused: false,
+        sent: Commits::default(),
         interrupted: false,
         unfinished: None,
         partner: None,

@@ -22,6 +22,7 @@ use super::announced::Announced;
 use super::subscribe::Unfinished;
 use crate::access::Permissions;
 use crate::durability::Durability;
+use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
 use crate::limits::{Limits, Quota};
@@ -93,6 +94,8 @@ pub struct Client {
     pub(super) unfinished: Option<Box<Unfinished>>,
     /// The only session that got the client's last messages, if there was exactly one.
     pub(super) partner: Option<Partner>,
+    /// The last messages on the links to other brokers.
+    pub(super) sent: Commits,
     /// The keys of the state store that the connection watches.
     pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
     /// The quotas that the connection is under.
@@ -172,6 +175,12 @@ impl Client {
             self.keep_alive.packet_received(now.as_millis());
         }
         Ok(was_held_back && !self.metered.waits(now))
+    }
+
+    /// Whether the connection may move to another thread: messages of that thread reach other brokers on links of its
+    /// own, and must not overtake those that are under way.
+    pub fn may_move(&self) -> bool {
+        self.sent.is_empty() || self.tenant.shards.sources().are_done(&self.sent)
     }
 
     /// Whether reading from the client is paused until its answers have been sent.

@@ -92,6 +92,7 @@ pub(super) fn open_session(
     let retired = ended.and_then(|old| {
         context.retire(tenant, &old, ReasonCode::SessionTakenOver).map(|retired| (old, retired))
     });
+    let connected_at = context.engine.clock.wall_micros();
     let mut noted = Commits::default();
     if let Some((_, retired)) = &retired {
         noted.join(&retired.commits);
@@ -111,6 +112,7 @@ pub(super) fn open_session(
         session.set_owner(&mut state, link.connection);
         session.set_holder(&mut state, opening.holder);
         state.expiry = wanted.expiry;
+        state.connected_at = connected_at;
         let away_since = state.away_since.take();
         let old_will = std::mem::replace(&mut state.will, wanted.will);
         let stored = session.store(&state);
@@ -152,6 +154,9 @@ pub(super) fn open_session(
     }
     drop(entry);
 
+    if let Some(cluster) = &context.engine.cluster {
+        cluster.connected(&tenant.name, opening.client_id, connected_at);
+    }
     if had_client {
         counters.take_overs.add(1);
     }

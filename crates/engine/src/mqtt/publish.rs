@@ -220,6 +220,7 @@ impl Client {
             answers.commits.join(&run.commits);
         }
         answers.rooms.append(&mut published.full);
+        self.sent.join(&run.sent);
         let qos = run.qos();
         let is_lost = run.commits.are_lost();
         if qos == QoS::ExactlyOnce {

@@ -93,6 +93,8 @@ pub struct State {
     belongs: Option<Belonging>,
     /// Session Expiry Interval in seconds; `u32::MAX`: the session does not expire.
     pub expiry: u32,
+    /// Wall time at which the present or last client connected, in microseconds since the Unix epoch.
+    pub connected_at: u64,
     /// Time since which the client is away; `None` while it is connected.
     pub away_since: Option<MonoTime>,
     /// The batch of its shard in which the session begins, if it is stored; 0 if the session was found in the

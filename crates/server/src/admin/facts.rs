@@ -11,6 +11,7 @@ use barid_engine::drops::DropLog;
 use barid_engine::durability::DurabilityClass;
 use barid_engine::session::SessionRef;
 use barid_engine::tenant::Tenant;
+use mqtt_proto::ReasonCode;
 use tokio::sync::oneshot;
 
 use crate::shared::Shared;
@@ -51,7 +52,8 @@ pub fn told() -> (Tell, oneshot::Receiver<()>) {
 /// has ended.
 pub fn end_session(shared: &Arc<Shared>, session: &SessionRef) -> oneshot::Receiver<()> {
     let (done, ended) = told();
-    let task = Task::End { session: session.clone(), done };
+    let reason = ReasonCode::AdministrativeAction;
+    let task = Task::End { session: session.clone(), reason, done };
     shared.engine.agenda.schedule(shared.engine.clock.now(), task);
     ended
 }

@@ -10,16 +10,16 @@ mod view;
 
 pub use view::{MemberView, Problem, View};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barid_core::time::MonoTime;
-use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Wake};
+use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Teller};
 use barid_engine::engine::Engine;
 use barid_engine::random::Random;
 use barid_peers::{Event, Heartbeat, Identity, Members, Refusal, State, Timing};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tracing::{error, info, warn};
 
 use crate::settings::ClusterSettings;
@@ -27,6 +27,9 @@ use proofs::Secret;
 
 /// Maximum number of other brokers.
 pub const MEMBERS_MAX: usize = 31;
+
+/// Maximum number of connected clients of which a control link has not told yet.
+const CONNECTED_MAX: usize = 16_384;
 
 /// The cluster of a broker.
 pub struct Clustering {
@@ -36,10 +39,16 @@ pub struct Clustering {
     pub(crate) secret: Secret,
     /// Changes when this broker's sessions have subscribed to something new, or nobody has any more.
     pub(crate) news: watch::Sender<()>,
+    /// The clients that connect to this broker.
+    pub(crate) connected: broadcast::Sender<Arc<Connected>>,
     /// Changes when this broker begins a new life.
     pub(crate) lives: watch::Sender<u64>,
     /// Why there is no link to an address, for operators.
     problems: Mutex<BTreeMap<String, String>>,
+    /// Addresses at which a broker has answered, this one or another.
+    tried: Mutex<BTreeSet<String>>,
+    /// Number of control links that each broker has opened.
+    turns: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Clustering {
@@ -59,19 +68,32 @@ impl Clustering {
             software: env!("CARGO_PKG_VERSION").into(),
         };
         let (news, lives) = (watch::Sender::new(()), watch::Sender::new(incarnation));
-        let teller = news.clone();
-        let wake: Wake = Box::new(move || {
-            teller.send_replace(());
-        });
+        let connected = broadcast::Sender::new(CONNECTED_MAX);
+        let teller = Box::new(News { subscriptions: news.clone(), connected: connected.clone() });
         let size = ClusterSize { members: MEMBERS_MAX, threads };
         Arc::new(Self {
             members: Mutex::new(Members::new(me, Timing::default(), MEMBERS_MAX, common)),
-            engine: Arc::new(Cluster::new(size, shards, random, wake)),
+            engine: Arc::new(Cluster::new(size, shards, random, teller)),
             secret: Secret::new(settings.secret()),
             news,
+            connected,
             lives,
             problems: Mutex::default(),
+            tried: Mutex::default(),
+            turns: Mutex::default(),
         })
+    }
+
+    /// Whether each of these addresses has been tried, and each broker that was reached has told its subscriptions. Before
+    /// that, messages of this broker's clients would miss subscribers.
+    pub fn knows_all(&self, addresses: &[String]) -> bool {
+        let problems = self.problems.lock();
+        let (tried, members) = (self.tried.lock(), self.members.lock());
+        addresses.iter().all(|address| tried.contains(address) || problems.contains_key(address))
+            && members.others().filter(|member| member.state == State::Joining).count() == 0
+            && members.others().filter(|member| member.state == State::Up).all(|member| {
+                self.place(&member.identity.name).is_none_or(|it| self.engine.has_told(it))
+            })
     }
 
     /// What the engine needs of the cluster.
@@ -169,6 +191,19 @@ impl Clustering {
         }
     }
 
+    /// Another broker has opened a control link. Returns a number, which tells it from later ones of the same broker.
+    pub(crate) fn takes_turn(&self, name: &str) -> u64 {
+        let mut turns = self.turns.lock();
+        let turn = turns.entry(name.to_owned()).or_default();
+        *turn += 1;
+        *turn
+    }
+
+    /// Whether a control link is the last one that the broker has opened.
+    pub(crate) fn has_turn(&self, name: &str, turn: u64) -> bool {
+        self.turns.lock().get(name) == Some(&turn)
+    }
+
     /// A broker at this address refuses a link because it holds this one to be down.
     /// The incarnation is the one that is meant.
     pub(crate) fn condemned(&self, engine: &Engine, address: &str, incarnation: u64) {
@@ -200,15 +235,48 @@ impl Clustering {
     }
 
     /// Notes why there is no link to an address. Logs it if the reason is another one than before.
-    pub(crate) fn note_problem(&self, address: &str, problem: String) {
-        let before = self.problems.lock().insert(address.to_owned(), problem.clone());
-        if before.as_ref() != Some(&problem) {
+    pub(crate) fn note_problem(&self, address: &str, problem: &str) {
+        let before = self.problems.lock().insert(address.to_owned(), problem.to_owned());
+        if before.as_deref() != Some(problem) {
             warn!(address, "no link to another broker: {problem}");
         }
     }
 
     pub(crate) fn note_success(&self, address: &str) {
         self.problems.lock().remove(address);
+        self.tried.lock().insert(address.to_owned());
+    }
+}
+
+/// What happens at this broker, for the control links.
+struct News {
+    subscriptions: watch::Sender<()>,
+    connected: broadcast::Sender<Arc<Connected>>,
+}
+
+/// A client that has connected to this broker.
+#[derive(Debug)]
+pub struct Connected {
+    /// The tenant.
+    pub tenant: Box<str>,
+    /// The client identifier.
+    pub client_id: Box<str>,
+    /// When it connected, in microseconds since the Unix epoch.
+    pub at: u64,
+}
+
+impl Teller for News {
+    fn subscriptions_changed(&self) {
+        self.subscriptions.send_replace(());
+    }
+
+    fn client_connected(&self, tenant: &str, client_id: &str, at: u64) {
+        // Fails if there is no control link.
+        let _ = self.connected.send(Arc::new(Connected {
+            tenant: tenant.into(),
+            client_id: client_id.into(),
+            at,
+        }));
     }
 }
 

@@ -307,10 +307,10 @@ impl Connection {
         matches!(&self.stage, Stage::Active(client) if client.is_at_limit(now))
     }
 
-    /// Whether the connection may move to another thread: the client has a session, and no answer about its user
-    /// is on its way.
+    /// Whether the connection may move to another thread: the client has a session, no answer about its user is on
+    /// its way, and neither are its messages to other brokers.
     pub fn can_move(&self) -> bool {
-        matches!(self.stage, Stage::Active(_))
+        matches!(&self.stage, Stage::Active(client) if client.may_move())
             && !self.identity.is_awaited()
             && self.again.is_none()
     }

@@ -1,20 +1,28 @@
 //! Control links: heartbeats, and the topic filters of the speaker's clients.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use barid_engine::cluster::MemberRef;
 use barid_engine::engine::Engine;
 use barid_peers::{Change, Frame, FrameError, Identity, Part, Refusal, Timing, decode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{MissedTickBehavior, interval};
+
+use tracing::warn;
 
 use super::Stop;
 use super::greeting::{Greeted, NoLink};
-use crate::cluster::Clustering;
+use crate::cluster::{Clustering, Connected};
 
 /// Maximum length of a frame of a control link.
 const FRAME_MAX: usize = 1024 * 1024;
+
+/// Time after which a link whose heartbeats the other broker does not hear is opened anew.
+const UNHEARD: Duration = Duration::from_secs(4);
 
 /// Speaks on a control link until it ends: sends heartbeats, and tells changes of this broker's subscriptions.
 pub async fn speak(
@@ -24,20 +32,27 @@ pub async fn speak(
     place: MemberRef,
     mut stop: Stop,
 ) -> Result<(), NoLink> {
+    let peer = link.outcome.peer;
     let (read, mut write) = link.stream.into_split();
     let mut frames = Frames { read, bytes: link.unread, handled: 0 };
+    let mut connected = clustering.connected.subscribe();
     let (mut news, mut lives) = (clustering.news.subscribe(), clustering.lives.subscribe());
     let mut ticks = interval(Timing::default().heartbeat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut told, mut last_told) = (Part::Nothing, None);
     let mut out = Vec::new();
+    let mut heard_at = Instant::now();
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                let heartbeat = clustering.members.lock().heartbeat(engine.clock.wall());
-                Frame::Heartbeat(heartbeat).encode(&mut out);
+                let mut members = clustering.members.lock();
+                Frame::Heartbeat(members.heartbeat(engine.clock.wall())).encode(&mut out);
+                if members.get(&peer.name).is_some_and(|member| member.hears_us) {
+                    heard_at = Instant::now();
+                }
             }
             _ = news.changed() => {}
+            next = connected.recv() => tell_connected(next, &mut connected, &mut out),
             // The new life needs new links.
             _ = lives.changed() => return Ok(()),
             () = stop.stopped() => {
@@ -49,6 +64,9 @@ pub async fn speak(
                 Heard::Version(version) => clustering.engine().heard_of_us(place, version),
                 Heard::End => return Ok(()),
             },
+        }
+        if heard_at.elapsed() > UNHEARD {
+            return Ok(());
         }
         loop {
             if told == Part::Nothing {
@@ -72,6 +90,32 @@ pub async fn speak(
     }
 }
 
+/// Tells of a client that has connected, and of those after it.
+fn tell_connected(
+    first: Result<Arc<Connected>, RecvError>,
+    connected: &mut Receiver<Arc<Connected>>,
+    out: &mut Vec<u8>,
+) {
+    let mut next = first.map_err(|error| match error {
+        RecvError::Lagged(missed) => TryRecvError::Lagged(missed),
+        RecvError::Closed => TryRecvError::Closed,
+    });
+    loop {
+        match next {
+            Ok(one) => {
+                let Connected { tenant, client_id, at } = &*one;
+                Frame::Connected { tenant, client: client_id, at: *at }.encode(out);
+            }
+            Err(TryRecvError::Lagged(missed)) => warn!(
+                missed,
+                "more clients connect than a link to another broker can tell: some of them may stay connected to two brokers"
+            ),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+        }
+        next = connected.try_recv();
+    }
+}
+
 /// Hears on a control link until it ends: heartbeats, and the subscriptions of the other broker.
 pub async fn hear(
     clustering: &Clustering,
@@ -82,11 +126,16 @@ pub async fn hear(
 ) -> Result<(), NoLink> {
     let peer = link.outcome.peer;
     clustering.on_hello(engine, &peer);
+    let turn = clustering.takes_turn(&peer.name);
     let (mut stream, mut bytes) = (link.stream, link.unread);
     let mut lives = clustering.lives.subscribe();
     let mut out = Vec::new();
     loop {
         let mut handled = 0;
+        // A later link of the same broker tells all subscriptions anew, and what this one says is out of date.
+        if !clustering.has_turn(&peer.name, turn) {
+            return Ok(());
+        }
         while let Some((frame, len)) = decode(&bytes[handled..], FRAME_MAX).map_err(broken)? {
             handled += len;
             on_frame(clustering, engine, (&peer, place), frame, &mut out)?;
@@ -119,8 +168,12 @@ fn on_frame(
         Frame::SnapshotBegins => clustering.engine().on_snapshot(place),
         Frame::Filter(change) => clustering.engine().on_change(place, change),
         Frame::Told(version) => {
-            clustering.engine().on_told(place, version);
+            clustering.engine().on_told(place);
             Frame::Heard(version).encode(out);
+        }
+        Frame::Connected { tenant, client, at } => {
+            let wins = peer.name > clustering.me().name;
+            engine.connected_elsewhere(tenant, client, at, wins);
         }
         Frame::Leaving => clustering.on_leaving(engine, peer),
         _ => return Err(broken(FrameError::Unexpected)),

@@ -8,6 +8,7 @@ use barid_peers::{
     Accepting, Dialing, Frame, FrameError, HandshakeError, Identity, Outcome, Proofs, Purpose,
     Refusal, Reply, decode,
 };
+use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -15,6 +16,9 @@ use tokio::time::timeout;
 
 /// Time for a connection and its handshake.
 const WITHIN: Duration = Duration::from_secs(5);
+
+/// Time after which a connection ends on which sent bytes are not acknowledged by the other host.
+const SILENT: Duration = Duration::from_secs(5);
 
 /// Maximum length of a frame of the handshake.
 const FRAME_MAX: usize = 2 * 1024;
@@ -94,13 +98,22 @@ pub async fn answer(
     timeout(WITHIN, shake).await.unwrap_or(Err(NoLink::TimedOut))
 }
 
+/// Has the operating system end a connection over which nothing gets through.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(SILENT).with_interval(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&keepalive.with_retries(3))?;
+    socket.set_tcp_user_timeout(Some(SILENT))
+}
+
 /// Sends the first bytes, then handles frames until the link is open.
 async fn exchange(
     mut stream: TcpStream,
     first: &[u8],
     mut on_frame: impl FnMut(Frame<'_>) -> Result<Reply, NoLink>,
 ) -> Result<Greeted, NoLink> {
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     stream.write_all(first).await?;
     let mut unread = Vec::new();
     loop {

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::cluster::Clustering;
@@ -47,7 +47,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 const LATER: Duration = Duration::from_secs(5);
 
 /// The time that links have at the end to say that the broker leaves.
-const FAREWELL: Duration = Duration::from_millis(200);
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The address for other brokers, bound but not listening.
 pub struct BoundCluster {
@@ -142,6 +142,10 @@ impl ClusterThread {
 }
 
 impl Stop {
+    fn has_stopped(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Waits for the end of the broker.
     pub async fn stopped(&mut self) {
         let _ = self.0.wait_for(|stopped| *stopped).await;
@@ -167,7 +171,12 @@ fn run(runtime: &Runtime, peering: &Arc<Peering>, listener: TcpListener, peers: 
                 peering.reach(address);
             }
         }
-        sleep(FAREWELL).await;
+        let farewell = async {
+            while !peering.spoken_to.lock().is_empty() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = timeout(FAREWELL, farewell).await;
     });
 }
 
@@ -208,14 +217,13 @@ impl Peering {
 
 /// Keeps a control link to the broker at an address.
 async fn keep_speaking(peering: Arc<Peering>, address: String) {
-    let mut stop = peering.stop.clone();
+    let stop = peering.stop.clone();
     loop {
         let incarnation = peering.clustering.me().incarnation;
-        let spoken = tokio::select! {
-            spoken = speak_to(&peering, &address) => spoken,
-            () = stop.stopped() => return,
-        };
-        let pause = match spoken {
+        if stop.has_stopped() {
+            return;
+        }
+        let pause = match speak_to(&peering, &address).await {
             Ok(true) => {
                 peering.clustering.note_success(&address);
                 AGAIN
@@ -234,7 +242,7 @@ async fn keep_speaking(peering: Arc<Peering>, address: String) {
                     let engine = &peering.shared.engine;
                     peering.clustering.condemned(engine, &address, incarnation);
                 }
-                peering.clustering.note_problem(&address, error.to_string());
+                peering.clustering.note_problem(&address, &error.to_string());
                 if matches!(error, NoLink::Handshake(_)) { LATER } else { AGAIN }
             }
         };

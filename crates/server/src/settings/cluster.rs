@@ -1,6 +1,6 @@
 //! Settings of a broker that belongs to a cluster.
 
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -54,8 +54,6 @@ impl Settings {
             (&self.auth, self.strict_user_names, &self.shared_subscriptions),
             (&self.users, &self.bindings, &self.queues, &self.topics),
         );
-        let mut hasher = foldhash::quality::FixedState::with_seed(0).build_hasher();
-        format!("{common:?}").hash(&mut hasher);
-        hasher.finish()
+        foldhash::quality::FixedState::with_seed(0).hash_one(format!("{common:?}"))
     }
 }

@@ -1,0 +1,170 @@
+"""A cluster of brokers on loopback, and a proxy between them that cuts and stalls connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from broker import BINARY, Broker, free_port, until
+
+SECRET = "the secret of the cluster under test"
+
+CONFIG = """
+[cluster]
+name = "{cluster}"
+broker = "{name}"
+listen = "127.0.0.1:{listen}"
+advertise = "127.0.0.1:{advertise}"
+peers = [{peers}]
+secret = "{secret}"
+
+[sys]
+interval = 1
+"""
+
+
+class Member(Broker):
+    """A broker of a cluster. Other brokers reach it through `proxy`, if there is one."""
+
+    def __init__(self, name: str, peers: list[int], *, listen: int | None = None, cluster: str = "test", secret: str = SECRET,
+                 proxy: Proxy | None = None, more: str = ""):
+        self.name, self.link_port = name, listen or free_port()
+        if proxy:
+            proxy.leads_to(self.link_port)
+        advertise = proxy.port if proxy else self.link_port
+        addresses = ", ".join(f'"127.0.0.1:{port}"' for port in peers)
+        super().__init__(more + CONFIG.format(cluster=cluster, name=name, listen=self.link_port, advertise=advertise,
+                                              peers=addresses, secret=secret))
+
+    @property
+    def cluster(self) -> dict:
+        """What the broker says of the cluster."""
+        status, body = self.http("/v1/cluster")
+        assert status == 200, body
+        return json.loads(body)
+
+    def states(self) -> dict[str, str]:
+        """Returns the states of the other brokers, by name."""
+        return {member["name"]: member["state"] for member in self.cluster["members"]}
+
+    def sees(self, *names: str) -> bool:
+        """Returns whether it hears the brokers with these names, and they hear it."""
+        members = {member["name"]: member for member in self.cluster["members"]}
+        return all(members.get(name, {}).get("state") == "up" and members[name]["hears_us"] for name in names)
+
+    def pause(self) -> None:
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess:
+        """Runs `barid cluster …` for this broker."""
+        command = [BINARY, "cluster", *words, "--admin", f"127.0.0.1:{self.admin_port}"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
+class Cluster:
+    """Brokers that know each other, called `b1`, `b2` and so on."""
+
+    def __init__(self, count: int, more: str = "", proxied: bool = False):
+        self.proxies = [Proxy() for _ in range(count)] if proxied else []
+        listen = [free_port() for _ in range(count)]
+        reached = [proxy.port for proxy in self.proxies] or listen
+        self.members: list[Member] = []
+        for index in range(count):
+            proxy = self.proxies[index] if proxied else None
+            self.members.append(Member(f"b{index + 1}", reached, listen=listen[index], proxy=proxy, more=more))
+        self.settles()
+
+    def __getitem__(self, index: int) -> Member:
+        return self.members[index]
+
+    def __iter__(self):
+        return iter(self.members)
+
+    def others(self, member: Member) -> list[Member]:
+        return [other for other in self.members if other is not member]
+
+    def settles(self) -> None:
+        """Waits until each broker hears each other one."""
+        for member in self.members:
+            until(lambda member=member: member.sees(*(other.name for other in self.others(member))))
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
+        for proxy in self.proxies:
+            proxy.close()
+
+
+class Proxy:
+    """Passes connections on, and breaks them on demand."""
+
+    def __init__(self):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._to: int | None = None
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._flows = threading.Event()
+        self._flows.set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def leads_to(self, port: int) -> None:
+        self._to = port
+
+    def cut(self) -> None:
+        """Breaks all connections. New ones are passed on."""
+        pairs, self._pairs = self._pairs, []
+        for one in (end for pair in pairs for end in pair):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def stall(self) -> None:
+        """Passes nothing on any more, until `flow`. Connections stay."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        self._flows.set()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.flow()
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                if self._listener.fileno() < 0:
+                    return
+                client.close()
+                continue
+            self._pairs.append((client, server))
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self._flows.wait()
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def pause_of(action, interval: float = 0.02) -> float:
+    """Repeats an action until it fails no more. Returns the seconds that this took."""
+    begin = time.monotonic()
+    while not action():
+        time.sleep(interval)
+    return time.monotonic() - begin

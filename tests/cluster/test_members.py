@@ -1,0 +1,217 @@
+"""Which brokers belong to a cluster: joining, leaving, ends, and those that do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+
+import pytest
+
+import wire
+from broker import BINARY, free_port, until
+from cluster import SECRET, Member
+
+
+def logged(member: Member, text: str) -> bool:
+    return text in member.stderr
+
+
+def is_closed(stream: socket.socket) -> bool:
+    """Waits for the end of a connection on which nothing is said."""
+    try:
+        return stream.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_one_address_is_enough_to_find_all(member):
+    first = member("b1", [])
+    second = member("b2", [first.link_port])
+    third = member("b3", [first.link_port])
+    until(lambda: all(one.sees(*others) for one, others in
+                      ((first, ["b2", "b3"]), (second, ["b1", "b3"]), (third, ["b1", "b2"]))))
+
+
+def test_a_broker_that_ends_leaves(cluster_of):
+    cluster = cluster_of(3)
+    cluster[2].stop()
+    until(lambda: all(one.states()["b3"] == "left" for one in cluster.members[:2]))
+    cluster[2].start()
+    cluster.settles()
+
+
+def test_a_broker_that_is_killed_is_down_and_joins_again(cluster_of, client):
+    cluster = cluster_of(3)
+    receiver, sender = client(cluster[1]), client(cluster[0])
+    receiver.subscribe("t", qos=1)
+    client(cluster[2]).subscribe("t", qos=1)
+    cluster[2].kill9()
+    sender.publish("t", b"while one is dead", qos=1)
+    receiver.receive(b"while one is dead")
+    until(lambda: all(one.states()["b3"] == "down" for one in cluster.members[:2]), 5)
+    status = cluster[0].command("status")
+    assert status.returncode == 1 and "b3 is down" in status.stdout
+    cluster[2].start()
+    cluster.settles()
+    status = cluster[0].command("status")
+    assert (status.returncode, status.stderr) == (0, ""), status.stdout
+    again = client(cluster[2])
+    again.subscribe("t", qos=1)
+    sender.publish("t", b"again", qos=1)
+    again.receive(b"again")
+
+
+def test_down_is_for_good(cluster_of, client):
+    """A broker that was stopped for longer than the others wait ends its transient sessions, and joins as a new one."""
+    cluster = cluster_of(3)
+    transient = client(cluster[2], "transient")
+    transient.subscribe("t", qos=1)
+    stored = client(cluster[2], "stored", clean=False, properties={"session_expiry_interval": 600})
+    stored.subscribe("t", qos=1)
+    before = cluster[2].cluster["incarnation"]
+    cluster[2].pause()
+    until(lambda: cluster[0].states()["b3"] == cluster[1].states()["b3"] == "down", 6)
+    cluster[2].go_on()
+    transient.expect_refused(0x89)
+    until(lambda: logged(cluster[2], "the other brokers hold this one to be down"))
+    cluster.settles()
+    assert cluster[2].cluster["incarnation"] > before
+    client(cluster[0]).publish("t", b"after", qos=1)
+    stored.receive(b"after")
+
+
+def test_of_two_brokers_none_gives_the_other_up(cluster_of, client):
+    """Messages wait for a broker that is silent, and none is lost."""
+    cluster = cluster_of(2)
+    receiver, sender = client(cluster[1]), client(cluster[0])
+    receiver.subscribe("t", qos=1)
+    cluster[1].pause()
+    sender.send(wire.publish("t", b"waits", 1, 1))
+    sender.expect_nothing(3)
+    assert cluster[0].states() == {"b2": "unreachable"}
+    # New subscriptions do not wait for it.
+    assert client(cluster[0]).subscribe("other", qos=1).reasons == [1]
+    cluster[1].go_on()
+    receiver.receive(b"waits")
+    assert sender.expect(wire.PUBACK).reason == 0
+    cluster.settles()
+
+
+class TestWhoDoesNotFit:
+    """Is refused, and both logs say why."""
+
+    @pytest.mark.parametrize(("differs", "here", "there"), [
+        ({"secret": SECRET + "!"}, "its secret is another one", "its secret is another one"),
+        ({"cluster": "other"}, 'it belongs to the cluster "test"', 'it belongs to the cluster "other"'),
+    ])
+    def test_another_secret_or_cluster(self, member, differs, here, there):
+        first = member("b1", [])
+        second = member("b2", [first.link_port], **differs)
+        until(lambda: logged(second, here) and (logged(first, there) or logged(first, here)))
+        assert first.states() == second.states() == {}
+        status = second.command("status")
+        assert status.returncode == 1 and f"no link to 127.0.0.1:{first.link_port}" in status.stdout
+
+    def test_a_name_that_is_taken(self, cluster_of, member):
+        cluster = cluster_of(2)
+        third = member("b2", [cluster[0].link_port])
+        until(lambda: logged(third, "another broker of the cluster has this name already"))
+        assert cluster[0].states() == {"b2": "up"}
+
+    def test_other_settings_are_named(self, member):
+        first = member("b1", [])
+        second = member("b2", [first.link_port], more="[limits]\nmax_qos = 1\n")
+        until(lambda: first.sees("b2") and second.sees("b1"))
+        status = first.command("status")
+        assert status.returncode == 1 and "b2 has other limits" in status.stdout
+
+
+class TestStrangers:
+    """Whoever reaches the address for other brokers and does not know the secret."""
+
+    def test_bytes_that_are_no_frames_end_the_connection(self, three, client):
+        for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"\0\0\0\0\0", b"\0\0\0\x01\x10", os.urandom(3_000)):
+            with socket.create_connection(("127.0.0.1", three[0].link_port), timeout=10) as stream:
+                stream.sendall(sent)
+                assert is_closed(stream)
+        three.settles()
+
+    def test_silence_is_not_waited_for(self, three):
+        with socket.create_connection(("127.0.0.1", three[0].link_port), timeout=10) as stream:
+            begin = time.monotonic()
+            assert stream.recv(1) == b""
+            assert time.monotonic() - begin < 8
+
+    def test_many_of_them_do_not_keep_brokers_out(self, member):
+        first = member("b1", [])
+        idle = [socket.create_connection(("127.0.0.1", first.link_port)) for _ in range(200)]
+        second = member("b2", [first.link_port])
+        until(lambda: first.sees("b2") and second.sees("b1"), 20)
+        for stream in idle:
+            stream.close()
+
+    def test_a_recorded_proof_is_worth_nothing(self, three):
+        """The nonces differ, so what one link has proved does not open another."""
+        def hello() -> bytes:
+            fields = (1).to_bytes(2) * 2 + b"\0"
+            for text in ("test", "thief"):
+                fields += len(text).to_bytes(2) + text.encode()
+            fields += (1).to_bytes(8)
+            for text in ("127.0.0.1:1", "0"):
+                fields += len(text).to_bytes(2) + text.encode()
+            fields += b"\7" * 32
+            return (len(fields) + 1).to_bytes(4) + b"\1" + fields
+
+        nonces = set()
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", three[0].link_port), timeout=10) as stream:
+                stream.sendall(hello())
+                welcome = b""
+                while len(welcome) < 5 or len(welcome) < 4 + int.from_bytes(welcome[:4]):
+                    welcome += stream.recv(4096)
+                assert welcome[4] == 2
+                nonces.add(welcome[-64:-32])
+                # Its own proof, sent back to it, is none.
+                stream.sendall((33).to_bytes(4) + b"\3" + welcome[-32:])
+                refused = stream.recv(4096)
+                assert refused[4:6] == b"\4\3", refused
+                assert stream.recv(1) == b""
+        assert len(nonces) == 2
+
+
+def test_operators_see_the_cluster(three):
+    for one in three:
+        status = one.command("status")
+        assert (status.returncode, status.stderr) == (0, "")
+        assert status.stdout.startswith(f"broker {one.name} of the cluster test")
+        listed = one.command("members").stdout
+        assert all(f"{other.name} " in listed and " up " in listed for other in three.others(one))
+        told = json.loads(one.command("members", "--json").stdout)
+        assert {member["name"] for member in told["members"]} == {other.name for other in three.others(one)}
+        assert one.metric('^barid_cluster_members{state="up"}') == 2
+        assert one.metric("^barid_cluster_member_up") == 2
+
+
+def test_a_broker_without_a_cluster_says_so(ours):
+    status, body = ours.http("/v1/cluster")
+    assert status == 404 and "no [cluster]" in body
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ('name = "a b"\nbroker = "b"\nsecret = "0123456789abcdef"', "not a valid name"),
+    ('name = "a"\nbroker = "b"', "the cluster has no secret"),
+    ('name = "a"\nbroker = "b"\nsecret = "short"', "can be guessed"),
+    ('name = "a"\nbroker = "b"\nsecret_file = "/nowhere"', "cannot read /nowhere"),
+    ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\npeers = ["nowhere"]', "not an address"),
+    ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\nlisten = "0.0.0.0:7946"', "cannot reach this address"),
+])
+def test_settings_that_make_no_sense_are_named(tmp_path, text, expected):
+    if "listen" not in text:
+        text += f'\nlisten = "127.0.0.1:{free_port()}"'
+    config = tmp_path / "barid.toml"
+    config.write_text(f"[cluster]\n{text}\n")
+    checked = subprocess.run([BINARY, "check-config", config], capture_output=True, text=True)
+    assert checked.returncode != 0 and expected in checked.stdout + checked.stderr
