@@ -131,11 +131,12 @@ impl<'a> Engine<'a> {
 
     fn begin(&mut self, target: &Target) -> anyhow::Result<()> {
         let index = self.clients.len();
+        let is_subscriber = matches!(self.plan.clients[index], Role::Subscriber(_));
+        let target = target.of(is_subscriber);
         let stream = target.begin(self.poll.registry(), index)?;
         let version = self.options.version;
         let mut connection = Connection::new(stream, version);
-        let is_kept =
-            self.options.persistent && matches!(self.plan.clients[index], Role::Subscriber(_));
+        let is_kept = self.options.persistent && is_subscriber;
         let mut properties = PropertiesBuf::new();
         if is_kept && version.is_v5() {
             properties.push(Property::SessionExpiryInterval(SESSION_EXPIRY))?;
@@ -379,7 +380,7 @@ impl<'a> Engine<'a> {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.process.and_then(Process::usage)
+        self.process.as_ref().and_then(Process::usage)
     }
 }
 

@@ -88,6 +88,7 @@ const MQTT: &str = "\
 Examples:
   barid bench pairs -n 100 -h broker.example -u acme/bench       the password is in BARID_PASSWORD
   barid bench pairs -L mqtts://broker.example --cafile ca.pem    over TLS
+  barid bench pairs --subscribers 127.0.0.1:1888 --pid 711,712   over two brokers of a cluster
   barid bench fanout -n 1000 --ws                                over WebSocket
   barid bench connections -n 10000 -d 1m
   barid bench connections -n 10000 -u 'acme/device-%n'           each connection is another user
@@ -168,9 +169,13 @@ struct Options {
     #[arg(short = 'V', long = "protocol-version", alias = "version", value_name = "VERSION",
         value_parser = parse_version, default_value = "5")]
     version: Version,
-    /// Process id of a broker on this machine, to report its CPU time and memory
-    #[arg(long)]
-    pid: Option<u32>,
+    /// Process id of a broker on this machine, to report its CPU time and memory; several, separated by
+    /// commas, count together
+    #[arg(long, value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Another broker of the same cluster, HOST:PORT, to which the subscribers connect
+    #[arg(long, value_name = "ADDR")]
+    subscribers: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -194,7 +199,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if options.find_max && scenario == Scenario::Connections {
         bail!("--find-max is for the other scenarios: idle connections have no rate");
     }
-    let target = Target::new(&options.broker, Protocol::Mqtt(options.version))?;
+    let mut target = Target::new(&options.broker, Protocol::Mqtt(options.version))?;
+    if let Some(address) = &options.subscribers {
+        target.set_subscribers(address)?;
+    }
     let plan = Plan::new(scenario, options.n);
     if let Some(limit) = Descriptors::raise().limit()
         && (plan.clients.len() as u64) + 32 > limit
@@ -204,10 +212,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             plan.clients.len()
         );
     }
-    let process = options.pid.map(Process::new).transpose()?;
+    let process = Process::all(&options.pid)?;
 
     let report = if options.find_max {
-        let (options, setup, traffic) = usable::find(options, &plan, process, &target)?;
+        let (options, setup, traffic) = usable::find(options, &plan, process.as_ref(), &target)?;
         Report { scenario, options, setup, traffic: Some(traffic) }
     } else {
         let mut engine = Engine::new(options, &plan, process)?;

@@ -1,15 +1,15 @@
-//! CPU time and memory of a process, as Linux reports them.
+//! CPU time and memory of processes, as Linux reports them.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// A process on this machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Process(u32);
+/// Processes on this machine: a broker, or the brokers of a cluster.
+#[derive(Clone, Debug)]
+pub struct Process(Vec<u32>);
 
-/// Resources that a process has used so far.
+/// Resources that the processes have used so far, together.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// User and system time.
@@ -19,34 +19,43 @@ pub struct Usage {
 }
 
 impl Process {
-    /// Returns the process `pid`.
+    /// Returns the processes `pids`; `None`: there are none.
     ///
     /// # Errors
-    /// The process does not run, or this is not Linux.
-    pub fn new(pid: u32) -> anyhow::Result<Self> {
-        let process = Self(pid);
-        process
-            .usage()
-            .with_context(|| format!("--pid {pid}: there is no such process on this machine"))?;
-        Ok(process)
+    /// One does not run, or this is not Linux.
+    pub fn all(pids: &[u32]) -> anyhow::Result<Option<Self>> {
+        for pid in pids {
+            usage(*pid).with_context(|| {
+                format!("--pid {pid}: there is no such process on this machine")
+            })?;
+        }
+        Ok((!pids.is_empty()).then(|| Self(pids.to_vec())))
     }
 
     /// Returns the CPU time of this process so far, if the system reports it.
     pub fn own_cpu() -> Option<Duration> {
-        Self(std::process::id()).usage().map(|usage| usage.cpu)
+        usage(std::process::id()).map(|usage| usage.cpu)
     }
 
-    /// Returns the resources used so far; `None` if the process is gone.
-    pub fn usage(self) -> Option<Usage> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?;
-        let ticks = cpu_ticks(&stat)?;
-        let per_second = rustix::param::clock_ticks_per_second();
-        Some(Usage {
-            cpu: Duration::from_secs_f64(ticks as f64 / per_second as f64),
-            rss_bytes: rss_kib(&status)? * 1_024,
+    /// Returns the resources used so far; `None` if one of the processes is gone.
+    pub fn usage(&self) -> Option<Usage> {
+        let nothing = Usage { cpu: Duration::ZERO, rss_bytes: 0 };
+        self.0.iter().try_fold(nothing, |sum, pid| {
+            let Usage { cpu, rss_bytes } = usage(*pid)?;
+            Some(Usage { cpu: sum.cpu + cpu, rss_bytes: sum.rss_bytes + rss_bytes })
         })
     }
+}
+
+fn usage(pid: u32) -> Option<Usage> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ticks = cpu_ticks(&stat)?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    Some(Usage {
+        cpu: Duration::from_secs_f64(ticks as f64 / per_second as f64),
+        rss_bytes: rss_kib(&status)? * 1_024,
+    })
 }
 
 /// Adds fields 14 and 15, counted from behind the command's name, which may contain anything.

@@ -23,6 +23,8 @@ pub struct Target {
     pub user: Option<String>,
     /// Password.
     pub password: Option<String>,
+    /// The broker to which subscribers connect; `None`: this one.
+    subscribers: Option<Box<Self>>,
 }
 
 impl Target {
@@ -37,7 +39,24 @@ impl Target {
             Protocol::Amqp => args.username_and_password(),
         };
         let socket = resolve(&address)?;
-        Ok(Self { address, socket, user, password })
+        Ok(Self { address, socket, user, password, subscribers: None })
+    }
+
+    /// Has subscribers connect to another address, `host:port`.
+    ///
+    /// # Errors
+    /// It is no address, or the host is not found.
+    pub fn set_subscribers(&mut self, address: &str) -> anyhow::Result<()> {
+        let context = || format!("--subscribers {address}: not an address; HOST:PORT is");
+        let socket = address.to_socket_addrs().with_context(context)?.next();
+        let socket = socket.with_context(context)?;
+        self.subscribers = Some(Box::new(Self { socket, ..self.clone() }));
+        Ok(())
+    }
+
+    /// Returns the broker to which a client connects.
+    pub fn of(&self, is_subscriber: bool) -> &Self {
+        self.subscribers.as_deref().filter(|_| is_subscriber).unwrap_or(self)
     }
 
     /// Begins connection number `index`, and registers its socket with `registry`.

@@ -27,12 +27,12 @@ const REST: Duration = Duration::from_millis(500);
 pub fn find(
     options: &Options,
     plan: &Plan,
-    process: Option<Process>,
+    process: Option<&Process>,
     target: &Target,
 ) -> anyhow::Result<(Options, Setup, Traffic)> {
     let measure = |rate| {
         let options = Options { rate, ..options.clone() };
-        let mut engine = Engine::new(&options, plan, process)?;
+        let mut engine = Engine::new(&options, plan, process.cloned())?;
         let setup = engine.connect(target)?;
         let traffic = engine.measure()?;
         anyhow::Ok((options, setup, traffic))

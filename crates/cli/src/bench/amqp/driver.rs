@@ -36,7 +36,8 @@ const NAP: Duration = Duration::from_micros(100);
 
 /// Measures a broker.
 pub fn measure(options: &Options, target: &Target) -> anyhow::Result<Report> {
-    let process = options.pid.map(Process::new).transpose()?;
+    let process = Process::all(options.pid.as_slice())?;
+    let process = process.as_ref();
     let mut driver = Driver::new(options)?;
     driver.connect(target, Part::senders(options)).map_err(|error| match target.refused() {
         Some(_) => target.unreachable(error),
@@ -162,7 +163,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Stores `messages` messages, as fast as the broker takes them.
-    fn store(&mut self, messages: u64, process: Option<Process>) -> anyhow::Result<Span> {
+    fn store(&mut self, messages: u64, process: Option<&Process>) -> anyhow::Result<Span> {
         let bar = bar(messages, "{msg:11} {wide_bar} {pos}/{len} {per_sec}");
         bar.set_message("storing");
         self.left = messages;
@@ -184,7 +185,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Sends and receives for the duration of the options, or until nothing is left to do.
-    fn run(&mut self, process: Option<Process>) -> anyhow::Result<Span> {
+    fn run(&mut self, process: Option<&Process>) -> anyhow::Result<Span> {
         let is_live = self.options.scenario == Scenario::Live;
         let warm_up = if is_live { WARM_UP } else { Duration::ZERO };
         let end = warm_up + self.options.duration;
@@ -391,12 +392,12 @@ struct Mark {
 }
 
 impl Mark {
-    fn now(process: Option<Process>, count: u64) -> Self {
+    fn now(process: Option<&Process>, count: u64) -> Self {
         let cpu = process.and_then(Process::usage).map(|usage| usage.cpu);
         Self { count, at: Instant::now(), cpu, own: Process::own_cpu() }
     }
 
-    fn until(&self, process: Option<Process>, count: u64) -> Span {
+    fn until(&self, process: Option<&Process>, count: u64) -> Span {
         let end = Self::now(process, count);
         let between =
             |begin: Option<Duration>, end: Option<Duration>| Some(end?.saturating_sub(begin?));

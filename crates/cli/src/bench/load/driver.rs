@@ -38,11 +38,11 @@ pub fn measure<D: Dialogue>(
     dialogue: impl FnMut(u32) -> anyhow::Result<D>,
     unreachable: impl FnOnce(anyhow::Error) -> anyhow::Error,
 ) -> anyhow::Result<Report> {
-    let process = shape.pid.map(Process::new).transpose()?;
+    let process = Process::all(shape.pid.as_slice())?;
     let mut driver = Driver::new(shape)?;
     driver.connect(begin, dialogue).map_err(unreachable)?;
     driver.fill()?;
-    driver.run(process)
+    driver.run(process.as_ref())
 }
 
 struct Driver<'a, D> {
@@ -162,7 +162,7 @@ impl<'a, D: Dialogue> Driver<'a, D> {
     }
 
     /// Makes requests for the duration of the shape, and waits for those in flight.
-    fn run(mut self, process: Option<Process>) -> anyhow::Result<Report> {
+    fn run(mut self, process: Option<&Process>) -> anyhow::Result<Report> {
         let usage = || process.and_then(Process::usage);
         let end = WARM_UP + self.shape.duration;
         let bar = bar(end.as_millis() as u64, "{msg:24} {wide_bar} {elapsed_precise}");

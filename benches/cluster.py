@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Measures what it costs that messages cross brokers: in turns, one broker, two clients of one broker of a cluster, and
+clients of two brokers. The CPU time of all brokers counts together. See README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+
+import compare
+import servers
+
+SCENARIOS = {name: compare.SCENARIOS[name] for name in ("pairs0", "pairs1", "pairs0-20k", "pairs1-20k", "fanout-16-50k", "fanout-1k-50k")}
+TARGETS = ("one", "same", "across")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=3, help="of each measurement, after 1 s to warm up")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), metavar="SCENARIO")
+    args = parser.parse_args()
+    print(f"{args.rounds} rounds of {args.seconds} s. Median [least–most].")
+    for name in args.scenarios:
+        arguments = [*SCENARIOS[name].split(), "--version", "311", "--duration", str(args.seconds)]
+        results = {target: [] for target in TARGETS}
+        for number in range(args.rounds):
+            for target in compare.rotated(list(TARGETS), number):
+                with running(target) as (server, more):
+                    results[target].append(servers.bench(server, arguments + more))
+                print(f"{name} {number + 1}/{args.rounds} {target}: done", file=sys.stderr)
+        print(f"\n### {name}\n")
+        columns = {heading.replace("relay", "one"): column for heading, column in compare.MESSAGE_COLUMNS.items()}
+        print(compare.table(columns, results, floor="one"), flush=True)
+    return 0
+
+
+@contextmanager
+def running(target: str):
+    """Starts what is measured. Yields where publishers connect, and further arguments of the load."""
+    if target == "one":
+        with servers.start("barid") as server:
+            yield server, []
+        return
+    with tempfile.TemporaryDirectory(prefix="barid-bench-") as directory:
+        port = servers.free_port()
+        try:
+            brokers = [json.loads(line) for line in script("up", "2", "--port", str(port), "--dir", directory).splitlines()]
+            await_links(brokers)
+            host, first = brokers[0]["mqtt"].rsplit(":", 1)
+            pids = ",".join(str(broker["pid"]) for broker in brokers)
+            more = ["--subscribers", brokers[1]["mqtt"]] if target == "across" else []
+            yield servers.Server(host, int(first), pids), more
+        finally:
+            script("down", "--dir", directory)
+
+
+def script(*words: str) -> str:
+    environment = os.environ | {"BARID_BIN": str(servers.BARID)}
+    done = subprocess.run([servers.ROOT / "scripts/cluster.sh", *words], env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise servers.Failed(done.stderr)
+    return done.stdout
+
+
+def await_links(brokers: list[dict]) -> None:
+    for broker in brokers:
+        for _ in range(100):
+            command = [servers.BARID, "cluster", "status", "--admin", broker["admin"]]
+            if subprocess.run(command, capture_output=True).returncode == 0:
+                break
+
+
+if __name__ == "__main__":
+    sys.exit(main())
