@@ -373,3 +373,24 @@ def test_a_refused_reload_is_one_line(guarded):
     events = [line for line in said.splitlines() if re.match(r"\d{4}-\d\d-\d\dT", line)]
     assert len(said.splitlines()) == len(events) == 1, said
     assert "barid.toml:2:" in said and "barid.toml:3:" in said and "max_qos" in said
+
+
+def test_each_reason_has_a_row_and_its_advice(guarded, ada, paho):
+    """A client that is refused for several reasons at once: none hides another."""
+    for password in ("wrong", "secret"):
+        with pytest.raises(Refused):
+            paho("pump", to=guarded, username="acme/ada" if password == "wrong" else "acme/nobody", password=password)
+    ada("pump").publish("b/1", b"x", 1)
+    said = why(guarded, "--client", "pump", "--tenant", "acme")
+    rows = [line for line in said.splitlines() if line.endswith(("[1]", "[2]", "[3]"))]
+    assert len(rows) >= 2 and "[1] login: " in said and "publish: " in said, said
+
+
+def test_a_subscription_beyond_a_limit(broker_with, paho):
+    running = broker_with("[limits]\nmax_subscriptions = 1\n")
+    client = paho("pump", to=running)
+    assert client.subscribe("a", 1) < 0x80
+    assert client.subscribe("b", 1) == 0x97
+    [denial] = denials(running, "default", client="pump")
+    assert (denial["action"], denial["object"]) == ("subscribe", "b") and "max_subscriptions" in denial["reason"]
+    assert "barid tenant show" in why(running, "--client", "pump")

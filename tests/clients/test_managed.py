@@ -171,7 +171,7 @@ def test_users_are_listed_in_pages(operator):
     page = operator.reads("user", "list", "--limit", 10, "--after", "acme/003")
     assert [user["user"] for user in page["users"]] == of_acme[4:14] and page["next"] == "acme/013"
     text = operator.does("user", "list", "--limit", 2)
-    assert text.splitlines()[0].split() == ["USER", "LOGIN", "RIGHTS", "CREATED", "NOTE"] and text.endswith("raise --limit\n")
+    assert text.splitlines()[0].split() == ["USER", "LOGIN", "RIGHTS", "LIMITS", "CREATED", "NOTE"] and text.endswith("raise --limit\n")
     assert operator.does("user", "list", "--tenant", "none") == "no users\n"
 
 

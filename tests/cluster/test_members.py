@@ -64,6 +64,16 @@ def test_a_broker_that_is_killed_is_down_and_joins_again(cluster_of, client):
     again.receive(b"again")
 
 
+def test_clients_can_follow_the_members(cluster_of, client):
+    cluster = cluster_of(2)
+    watcher = client(cluster[0])
+    watcher.subscribe("$SYS/broker/cluster/members/+")
+    found = watcher.receive(b"up")
+    assert (found.topic, found.retain) == ("$SYS/broker/cluster/members/b2", True)
+    cluster[1].stop()
+    watcher.receive(b"left")
+
+
 def test_down_is_for_good(cluster_of, client):
     """A broker that was stopped for longer than the others wait ends its transient sessions, and joins as a new one."""
     cluster = cluster_of(3)

@@ -65,7 +65,8 @@ struct Add {
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     tenant: Option<String>,
     /// End the ban after this time; without it, the ban lasts until it is removed
-    #[arg(long = "for", value_name = "TIME", value_parser = |text: &str| parse_seconds(text, u32::MAX))]
+    #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true,
+        value_parser = |text: &str| parse_seconds(text, u32::MAX))]
     lasts: Option<u32>,
     /// Reason, for operators: in the log, `barid ban list` and `barid why`
     #[arg(long, value_name = "TEXT", default_value = "")]

@@ -1,6 +1,10 @@
 //! Limits on the command line: `KEY=VALUE`.
 
+use barid_engine::limits::Limits;
 use serde_json::{Map, Value};
+
+/// Length of the lines of a help text, in bytes.
+const LINE_MAX: usize = 100;
 
 /// Reads `max_qos=1`. A value that is not JSON is a text. `default` removes the limit, for which the value is null.
 pub fn parse(text: &str) -> Result<(String, Value), String> {
@@ -20,6 +24,21 @@ pub fn insert(body: &mut Map<String, Value>, limits: impl IntoIterator<Item = (S
     if !limits.is_empty() {
         body.insert("limits".into(), limits.into());
     }
+}
+
+/// The names of all limits of a tenant, in lines for a help text.
+pub fn names() -> String {
+    let limits = serde_json::to_value(Limits::default()).expect("names of limits are texts");
+    let mut lines = vec![String::new()];
+    for name in limits.as_object().into_iter().flat_map(Map::keys) {
+        if lines.last().is_some_and(|line| line.len() + name.len() + 2 > LINE_MAX) {
+            lines.push(String::new());
+        }
+        let line = lines.last_mut().expect("there is one");
+        *line += if line.is_empty() { "  " } else { ", " };
+        *line += name;
+    }
+    lines.join(",\n")
 }
 
 /// Formats the value of a limit.

@@ -94,10 +94,13 @@ come after the rules of the user.
 
 {}
 
+Limits, which docs/operating/limits.md explains:
+{}
+
 Examples:
   barid tenant set acme --limit max_connections=500 --no-limit max_sessions
   barid tenant set acme --auth store,file
-  barid tenant set acme --rules acme.json", rights::RULES_HELP))]
+  barid tenant set acme --rules acme.json", rights::RULES_HELP, limit::names()))]
 struct Set {
     #[command(flatten)]
     one: One,

@@ -67,7 +67,8 @@ struct Create {
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     tenant: Option<String>,
     /// End the token after this time; without it, it lasts until it is revoked
-    #[arg(long = "for", value_name = "TIME", value_parser = |text: &str| parse_seconds(text, u32::MAX))]
+    #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true,
+        value_parser = |text: &str| parse_seconds(text, u32::MAX))]
     lasts: Option<u32>,
     /// Note, to recognize it in the list
     #[arg(long, value_name = "TEXT", default_value = "")]

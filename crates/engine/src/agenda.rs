@@ -88,6 +88,13 @@ pub enum Task {
     Note(After),
     /// Publishes the `$SYS` topics of a new tenant at once, before the next regular publication.
     PublishSys(Arc<Tenant>),
+    /// Publishes the state of another broker of the cluster, below `$SYS`.
+    PublishMember {
+        /// The name of the broker.
+        name: Box<str>,
+        /// Its state.
+        state: &'static str,
+    },
 }
 
 impl Task {
@@ -104,6 +111,7 @@ impl Task {
             }
             Self::SumUpDenials(tenant) => tenant.strong_count() > 0,
             Self::PublishSys(_)
+            | Self::PublishMember { .. }
             | Self::PublishLeftWill { .. }
             | Self::Give { .. }
             | Self::End { .. }

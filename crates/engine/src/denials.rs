@@ -84,7 +84,7 @@ pub struct Remembered {
     pub peer: SocketAddr,
     /// The requested object, as in [`Denial`], cut off after 160 bytes.
     pub object: Option<String>,
-    /// The last reason, cut off after 160 bytes.
+    /// The reason, cut off after 160 bytes.
     pub reason: String,
 }
 
@@ -241,20 +241,19 @@ impl Recent {
         let user = denial.user.map(|user| cut(user, USER_MAX));
         let client = cut(denial.client, CLIENT_MAX);
         let object = denial.object.map(|object| cut(object, OBJECT_MAX));
+        let reason = cut(denial.reason, OBJECT_MAX);
         // The search begins with the newest denial, which a flood usually repeats.
         let known = self.remembered.iter().rposition(|known| {
             known.action == denial.action
                 && known.object.as_deref() == object.as_deref()
                 && known.client == *client
                 && known.user.as_deref() == user.as_deref()
+                && known.reason == *reason
         });
         if let Some(mut known) = known.and_then(|known| self.remembered.remove(known)) {
             known.count += 1;
             known.at = at;
             known.peer = denial.peer;
-            if known.reason != denial.reason {
-                known.reason = cut(denial.reason, OBJECT_MAX).into_owned();
-            }
             self.remembered.push_back(known);
             return;
         }

@@ -243,8 +243,8 @@ pub const fn explanation(reason: DropReason) -> &'static str {
              publish smaller messages."
         }
         DropReason::LinkFull => {
-            "messages are published faster than another broker of the cluster takes them, or it cannot be reached: look \
-             at it with `barid cluster status`"
+            "Another broker of the cluster did not take messages as fast as they are published, or cannot be reached: \
+             see `barid cluster status`."
         }
         DropReason::BindingFull => {
             "The queue of the binding was full: let more workers receive from it, or raise its \

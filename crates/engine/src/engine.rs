@@ -137,6 +137,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Publishes the state of another broker of the cluster below `$SYS`.
+    pub fn tell_member(&self, name: &str, state: &'static str) {
+        let task = Task::PublishMember { name: name.into(), state };
+        self.agenda.schedule(self.clock.now(), task);
+    }
+
     /// A client has connected to another broker, at a wall time in microseconds since the Unix epoch. If it connected here before that, this connection ends. `wins` decides
     /// between connections of the same time: whether that of the other broker stays.
     pub fn connected_elsewhere(&self, tenant: &str, client_id: &str, at: u64, wins: bool) {

@@ -92,6 +92,7 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::Note(what) => note(context, what),
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
+        Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
         Task::SumUpDenials(tenant) => {
             if let Some(tenant) = tenant.upgrade() {
                 context.sum_up_denials(&tenant);

@@ -10,6 +10,7 @@ use barid_core::time::MonoTime;
 use mqtt_proto::{PacketType, QoS};
 
 use crate::context::Context;
+use crate::names::DEFAULT_TENANT;
 use crate::router::Publisher;
 use crate::tenant::Tenant;
 
@@ -53,17 +54,32 @@ pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
     }
     let values = values(tenant, engine.clock.uptime());
     for (topic, value) in values {
-        let publication = Publication {
-            topic,
-            payload: value.as_bytes(),
-            properties: &[],
-            qos: QoS::AtMostOnce,
-            retain: true,
-            expires_at: None,
-        };
-        let nobody = Publisher { session: 0, client_id: "", holder: None };
-        context.publish_message(tenant, nobody, &publication);
+        retain(context, tenant, topic, &value);
     }
+}
+
+/// Publishes the state of another broker of the cluster to the default tenant, unless the `$SYS` topics are switched off.
+pub fn publish_member(context: &mut Context, name: &str, state: &str) {
+    let engine = Arc::clone(&context.engine);
+    if engine.sys_interval() == 0 {
+        return;
+    }
+    if let Some(tenant) = engine.tenants.get(DEFAULT_TENANT) {
+        retain(context, &tenant, &format!("$SYS/broker/cluster/members/{name}"), state);
+    }
+}
+
+fn retain(context: &mut Context, tenant: &Arc<Tenant>, topic: &str, value: &str) {
+    let publication = Publication {
+        topic,
+        payload: value.as_bytes(),
+        properties: &[],
+        qos: QoS::AtMostOnce,
+        retain: true,
+        expires_at: None,
+    };
+    let nobody = Publisher { session: 0, client_id: "", holder: None };
+    context.publish_message(tenant, nobody, &publication);
 }
 
 fn values(tenant: &Tenant, uptime: Duration) -> Vec<(&'static str, String)> {

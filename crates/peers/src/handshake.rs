@@ -101,7 +101,7 @@ impl Dialing {
                 }
                 let said = |side| {
                     let dialer = (&self.me, &self.nonce);
-                    said(side, version, self.purpose, dialer, (&identity, &nonce))
+                    said(side, (VERSIONS, version), self.purpose, dialer, (&identity, &nonce))
                 };
                 if !proofs.is_proof(&said(ACCEPTOR), &proof) {
                     return refuses(Refusal::Secret);
@@ -164,7 +164,13 @@ impl Accepting {
                     return Ok(refuse(Refusal::OtherCluster(self.me.cluster.clone())));
                 }
                 let said = |side| {
-                    said(side, version, purpose, (&identity, &nonce), (&self.me, &self.nonce))
+                    said(
+                        side,
+                        ((from, to), version),
+                        purpose,
+                        (&identity, &nonce),
+                        (&self.me, &self.nonce),
+                    )
                 };
                 let (proof, expected) = (proofs.prove(&said(ACCEPTOR)), said(DIALER));
                 self.heard = Some(Said { outcome: Outcome { peer: identity, purpose }, expected });
@@ -211,21 +217,21 @@ const ACCEPTOR: &[u8] = b"acceptor";
 /// Everything that both have said, with the side that proves it.
 fn said(
     side: &[u8],
-    version: u16,
+    (offered, version): ((u16, u16), u16),
     purpose: Purpose,
     (dialer, dialer_nonce): (&Identity, &[u8; NONCE]),
     (acceptor, acceptor_nonce): (&Identity, &[u8; NONCE]),
 ) -> Vec<u8> {
     let mut text = b"barid link ".to_vec();
     text.extend_from_slice(side);
-    let hello = |identity: &Identity, nonce: &[u8; NONCE]| Frame::Hello {
-        versions: (version, version),
+    let hello = |versions, identity: &Identity, nonce: &[u8; NONCE]| Frame::Hello {
+        versions,
         purpose,
         identity: identity.clone(),
         nonce: *nonce,
     };
-    hello(dialer, dialer_nonce).encode(&mut text);
-    hello(acceptor, acceptor_nonce).encode(&mut text);
+    hello(offered, dialer, dialer_nonce).encode(&mut text);
+    hello((version, version), acceptor, acceptor_nonce).encode(&mut text);
     text
 }
 

@@ -441,6 +441,10 @@ impl Seen {
         if self.quotas.is_empty() {
             return "nothing: no client of its tenant has connected\n".into();
         }
+        if self.quotas.values().all(|quantity| quantity.used == 0 && quantity.limit.is_none()) {
+            return "nothing: no client has logged in with this name since the broker started, and nothing belongs to it\n"
+                .into();
+        }
         let limit = Column::Right("LIMIT");
         let mut table = Table::new([Column::Left("QUOTA"), Column::Right("USED"), limit]);
         for (quota, Quantity { used, limit }) in &self.quotas {
@@ -492,6 +496,7 @@ fn list(List { tenant, paging, output }: &List) -> anyhow::Result<ExitCode> {
         Column::Left("USER"),
         Column::Left("LOGIN"),
         Column::Left("RIGHTS"),
+        Column::Right("LIMITS"),
         Column::Right("CREATED"),
         Column::Left("NOTE"),
     ]);
@@ -501,12 +506,17 @@ fn list(List { tenant, paging, output }: &List) -> anyhow::Result<ExitCode> {
             (None, true) => "disabled",
             (None, false) => "yes",
         };
-        let created = user.created_at.map_or("-".into(), |at| span(at.until(now)));
+        let created = user.created_at.as_ref().map_or("-".into(), |at| span(at.until(now)));
         let rights = match user.problem {
             Some(_) => "-".into(),
             None => rights::in_short(&user.rights),
         };
-        table.push([user.user, login.into(), rights, created, user.note.unwrap_or_default()]);
+        let limits = match limits_of(&user).len() {
+            0 => "-".into(),
+            count => count.to_string(),
+        };
+        let note = user.note.unwrap_or_default();
+        table.push([user.user, login.into(), rights, limits, created, note]);
     }
     let mut text = if table.is_empty() { "no users\n".into() } else { table.to_string() };
     if !answer["next"].is_null() {

@@ -17,8 +17,13 @@ pub fn table(denials: &[&Denied]) -> String {
         Column::Left("CLIENT"),
         Column::Left("USER"),
         Column::Left("ADDRESS"),
+        Column::Right("WHY"),
     ]);
+    let reason_of = |denial: &Denied| (denial.action.clone(), denial.reason.clone());
+    let reasons: BTreeSet<_> = denials.iter().map(|denial| reason_of(denial)).collect();
+    let reasons: Vec<_> = reasons.into_iter().collect();
     for denial in denials {
+        let why = reasons.iter().position(|reason| *reason == reason_of(denial));
         table.push([
             denial.at.as_str().into(),
             span(denial.at.until(now)),
@@ -28,13 +33,13 @@ pub fn table(denials: &[&Denied]) -> String {
             denial.client.clone(),
             denial.user.clone().unwrap_or("-".into()),
             denial.address.clone(),
+            why.map_or_else(String::new, |why| format!("[{}]", why + 1)),
         ]);
     }
-    let reasons: BTreeSet<_> =
-        denials.iter().map(|denial| (&*denial.action, &*denial.reason)).collect();
     let mut text = table.to_string();
-    for (action, reason) in reasons {
-        text += &format!("\n{action}: {}. {}", printable(reason), advice(action, reason));
+    for (number, (action, reason)) in (1..).zip(&reasons) {
+        let advice = advice(action, reason);
+        text += &format!("\n[{number}] {action}: {}. {advice}", printable(reason));
     }
     text + "\n"
 }
@@ -57,6 +62,9 @@ fn advice(action: &str, reason: &str) -> &'static str {
         "login" => {
             "Check the user name and the password; `barid user set` or, for [[users]], `barid passwd` makes a new \
              hash. With AMQP check the key: its name, its text in [[keys]], and the time on the client's machine."
+        }
+        "subscribe" if reason.contains("(max_") => {
+            "`barid tenant show` shows the limits of the tenant and what is used, `barid tenant set` changes them."
         }
         "publish" | "subscribe" | "will" | "state" => {
             "`barid user show` and `barid tenant show` print the rules; those of users of the file are in \

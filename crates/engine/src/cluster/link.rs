@@ -21,6 +21,8 @@ pub struct Link {
     state: Mutex<State>,
     /// The runs that have been acknowledged.
     progress: Arc<Progress>,
+    /// The last run of those.
+    advanced: Mutex<u64>,
     /// The number of `progress` among all sources.
     source: ShardIndex,
     /// Whether the owner has been woken and has not written since.
@@ -52,6 +54,7 @@ impl Link {
             member,
             state: Mutex::default(),
             progress: Arc::default(),
+            advanced: Mutex::default(),
             source,
             is_woken: AtomicBool::new(false),
         }
@@ -145,8 +148,8 @@ impl Link {
         let is_possible = state.outgoing.acknowledge(sequence);
         self.progress.set_congested(state.outgoing.len() > CONGESTED);
         drop(state);
-        if is_possible && !self.progress.is_done(sequence) {
-            self.progress.advance(sequence);
+        if is_possible {
+            self.advance(sequence);
         }
         is_possible
     }
@@ -161,10 +164,17 @@ impl Link {
         }
         self.progress.set_congested(false);
         drop(state);
-        if !self.progress.is_done(last) {
-            self.progress.advance(last);
-        }
+        self.advance(last);
         count
+    }
+
+    fn advance(&self, sequence: u64) {
+        // An acknowledgement may come while everything is given up, on another thread: progress must not go back.
+        let mut advanced = self.advanced.lock();
+        if sequence > *advanced {
+            *advanced = sequence;
+            self.progress.advance(sequence);
+        }
     }
 
     /// The counts.

@@ -12,6 +12,7 @@ use super::wanted::Refusal;
 use crate::context::Context;
 use crate::denials::Denial;
 use crate::denied_action::Action;
+use crate::limits::Quota;
 use crate::names::is_reserved;
 use crate::state_store;
 use crate::tenant::Tenant;
@@ -64,6 +65,12 @@ impl Client {
             }
             _ => "the state store reserves it for itself or for another client".into(),
         };
+        self.deny(turn, Action::Subscribe, Some(filter), &reason);
+    }
+
+    /// Notes that a subscription would exceed a limit.
+    pub(super) fn deny_exceeding(&self, turn: &Turn<'_>, filter: &str, quota: Quota) {
+        let reason = format!("a limit is reached ({})", quota.name());
         self.deny(turn, Action::Subscribe, Some(filter), &reason);
     }
 

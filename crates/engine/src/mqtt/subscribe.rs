@@ -48,6 +48,8 @@ struct Done {
     replays: bool,
     /// The commits that must be durable before the packet is acknowledged.
     commits: Commits,
+    /// The limit that the last filter would have exceeded.
+    exceeded: Option<Quota>,
 }
 
 impl Client {
@@ -95,9 +97,12 @@ impl Client {
     ) -> Result<(), End> {
         while let Some(wanted) = filters.next() {
             let worker = turn.context.worker;
-            let granted = self.subscribe(&worker, &wanted, identifier, &mut done.commits);
+            let granted = self.subscribe(&worker, &wanted, identifier, &mut done);
             if let Err(ReasonCode::NotAuthorized) = granted {
                 self.deny_subscribe(turn, wanted.filter, wanted.options.qos);
+            }
+            if let Some(quota) = done.exceeded.take() {
+                self.deny_exceeding(turn, wanted.filter, quota);
             }
             done.codes.push(match granted {
                 // SUBACK in MQTT 3.1 has no code for a failure.
@@ -180,7 +185,7 @@ impl Client {
         worker: &Worker,
         wanted: &SubscribeFilter<'_>,
         identifier: Option<NonZeroU32>,
-        commits: &mut Commits,
+        done: &mut Done,
     ) -> Result<(QoS, bool), ReasonCode> {
         self.check_filter(wanted.filter, wanted.options.qos)?;
         let session = &self.session;
@@ -202,6 +207,7 @@ impl Client {
         }
         if let Some(quota) = self.exceeded(&state.subscriptions, wanted.filter) {
             self.tenant.refused_to(worker, quota, self.own_limits(), &session.client_id);
+            done.exceeded = Some(quota);
             return Err(ReasonCode::QuotaExceeded);
         }
         if session.store_refuses() {
@@ -210,9 +216,9 @@ impl Client {
         if session.durable().is_some() && wanted.filter.len() > ids::TEXT_LEN_MAX {
             return Err(ReasonCode::TopicFilterInvalid);
         }
-        commits.join(&session.store_subscription(&subscription));
+        done.commits.join(&session.store_subscription(&subscription));
         self.tenant.subscribe(session, &subscription);
-        commits.join(&self.tenant.heard_everywhere(&subscription.filter));
+        done.commits.join(&self.tenant.heard_everywhere(&subscription.filter));
         let qos = subscription.qos;
         Ok((qos, state.subscriptions.insert(subscription)))
     }

@@ -156,6 +156,9 @@ impl Clustering {
         change(&mut members, engine.clock.now(), &mut events);
         for event in &events {
             self.follow(engine, &mut members, event);
+            if let Some((name, state)) = view::state_after(event) {
+                engine.tell_member(name, state);
+            }
         }
         for member in members.others() {
             let Some(place) = self.place(&member.identity.name) else { continue };

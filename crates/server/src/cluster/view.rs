@@ -2,7 +2,7 @@
 
 use barid_core::time::MonoTime;
 use barid_engine::cluster::LinkCounts;
-use barid_peers::State;
+use barid_peers::{Event, State};
 use serde::Serialize;
 
 use super::Clustering;
@@ -119,6 +119,19 @@ impl Clustering {
             problems: self.problems.lock().iter().map(problem).collect(),
         }
     }
+}
+
+/// Returns the broker that an event is about, and its state then; `None`: it is about this broker.
+pub fn state_after(event: &Event) -> Option<(&str, &'static str)> {
+    let (member, state) = match event {
+        Event::Joining(member) => (member, State::Joining),
+        Event::Up(member) => (member, State::Up),
+        Event::Unreachable(member) => (member, State::Unreachable),
+        Event::Down(member) => (member, State::Down),
+        Event::Left(member) => (member, State::Left),
+        Event::Condemned(_) => return None,
+    };
+    Some((member, name(state)))
 }
 
 fn name(state: State) -> &'static str {

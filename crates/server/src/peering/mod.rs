@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use barid_peers::{Event, Identity, Members, Purpose, Timing};
+use barid_peers::{Event, Identity, Members, Purpose, State, Timing};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -75,6 +75,8 @@ pub struct Peering {
     clustering: Arc<Clustering>,
     shared: Arc<Shared>,
     threads: IoThreads,
+    /// The addresses in the configuration.
+    configured: Vec<String>,
     /// The addresses that have a task.
     addresses: Mutex<HashSet<String>>,
     /// The brokers to which there is a control link, and those whose message links have tasks.
@@ -120,6 +122,7 @@ impl ListeningCluster {
             clustering,
             shared,
             threads,
+            configured: peers,
             addresses: Mutex::default(),
             spoken_to: Mutex::default(),
             carried: Mutex::default(),
@@ -127,7 +130,7 @@ impl ListeningCluster {
         });
         let thread = thread::Builder::new()
             .name("barid-cluster".into())
-            .spawn(move || run(&runtime, &peering, listener, peers))
+            .spawn(move || run(&runtime, &peering, listener))
             .expect("the operating system has room for a thread");
         ClusterThread { stop, thread }
     }
@@ -152,11 +155,11 @@ impl Stop {
     }
 }
 
-fn run(runtime: &Runtime, peering: &Arc<Peering>, listener: TcpListener, peers: Vec<String>) {
+fn run(runtime: &Runtime, peering: &Arc<Peering>, listener: TcpListener) {
     runtime.block_on(async {
         tokio::spawn(listen(Arc::clone(peering), listener));
-        for address in peers {
-            peering.reach(address);
+        for address in &peering.configured {
+            peering.reach(address.clone());
         }
         let mut ticks = interval(Timing::default().heartbeat);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -188,11 +191,25 @@ impl Peering {
         self.clustering.change(&self.shared.engine, change);
     }
 
-    /// The addresses of all brokers that are known.
+    /// The addresses of all brokers that are in the cluster. One that is down or has left comes back by itself.
     fn known_addresses(&self) -> Vec<String> {
         let members = self.clustering.members.lock();
-        let others = members.others().map(|member| member.identity.address.as_str());
+        let is_over = |state| matches!(state, State::Down | State::Left);
+        let others = members.others().filter(|member| !is_over(member.state));
+        let others = others.map(|member| member.identity.address.as_str());
         others.chain(members.named()).map(str::to_owned).collect()
+    }
+
+    /// Whether there is to be a link to an address: it is in the configuration, or that of a broker in the cluster.
+    /// Otherwise its task is to end.
+    fn is_wanted(&self, address: &str) -> bool {
+        let is_wanted = self.configured.iter().any(|known| known == address)
+            || self.known_addresses().iter().any(|known| known == address);
+        if !is_wanted {
+            self.addresses.lock().remove(address);
+            self.clustering.note_success(address);
+        }
+        is_wanted
     }
 
     /// Starts a task for an address that has none.
@@ -220,7 +237,7 @@ async fn keep_speaking(peering: Arc<Peering>, address: String) {
     let stop = peering.stop.clone();
     loop {
         let incarnation = peering.clustering.me().incarnation;
-        if stop.has_stopped() {
+        if stop.has_stopped() || !peering.is_wanted(&address) {
             return;
         }
         let pause = match speak_to(&peering, &address).await {

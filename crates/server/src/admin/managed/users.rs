@@ -136,6 +136,10 @@ pub async fn patch(
     let name = name(path)?;
     let mut changes = settings(&body, &name)?;
     let hash = take_password(&mut changes)?;
+    let password = hash.as_ref().map(|_| "password");
+    let parts: Vec<_> =
+        changes.keys().map(String::as_str).chain(password).map(str::to_owned).collect();
+    let parts = parts.join(",");
     let user = change(&served, |commits| {
         let mut changed = None;
         served.shared.engine.managed.change(ManagedKind::User, &name, commits, |before| {
@@ -152,7 +156,7 @@ pub async fn patch(
             Ok::<_, Refusal>(Some(text))
         })?;
         let user = changed.expect("a change without an error has set it");
-        log(&by, &name, &user, "changed");
+        info!(%by, user = name, disabled = user.disabled, parts, "changed a user");
         Ok(user)
     })
     .await?;
