@@ -133,8 +133,8 @@ impl Jwks {
         KeySet::of_json(&reply.body, &self.algorithms)
     }
 
-    /// Returns a set that has a key for a token. If no key has the identifier, waits for a request, unless the
-    /// last one ended a moment ago.
+    /// Returns a set that has a key for a token. Waits for the first request, and if no key has the identifier for
+    /// the next one, unless the last one ended a moment ago.
     pub(super) async fn find(
         &self,
         id: Option<&str>,
@@ -143,12 +143,14 @@ impl Jwks {
         let mut states = self.state.subscribe();
         let state = states.borrow_and_update().clone();
         let found = self.in_state(&state, id, algorithm);
-        if !matches!(found, Err(Missing::NoKey(NoKey::UnknownId))) {
-            return found;
-        }
-        self.wanted.notify_one();
-        if state.asked.is_some_and(|asked| asked.elapsed() < self.pause) {
-            return self.or_unavailable(found, &state);
+        if let Some(asked) = state.asked {
+            if !matches!(found, Err(Missing::NoKey(NoKey::UnknownId))) {
+                return found;
+            }
+            self.wanted.notify_one();
+            if asked.elapsed() < self.pause {
+                return self.or_unavailable(found, &state);
+            }
         }
         if timeout(self.timeout, states.changed()).await.is_err() {
             return Err(self.unavailable("no answer"));
