@@ -221,7 +221,7 @@ def running():
 
 
 def test_metrics(running):
-    page = set(re.findall(r"^\| `(barid_\w+)` \|", (ROOT / "docs/operating/metrics.md").read_text(), re.MULTILINE))
+    page = set(re.findall(r"^\| `((?:barid|process)_\w+)` \|", (ROOT / "docs/operating/metrics.md").read_text(), re.MULTILINE))
     exposed = set(re.findall(r"^# TYPE (\w+) ", running.http("/metrics")[1], re.MULTILINE))
     assert len(page) > 20 and page == exposed
     used = {name for other in PAGES for name in re.findall(r"`?\b(barid_[a-z_]+)\b", other.read_text())}

@@ -173,6 +173,13 @@ impl CertificateNames {
     }
 }
 
+impl CertificateNames {
+    /// When the certificate expires; `None`: at no time that can be read.
+    pub fn expires(&self) -> Option<WallTime> {
+        self.not_after
+    }
+}
+
 impl Revocable {
     /// The identity of a certificate: its issuer and serial number.
     fn of(issuer: &[u8], serial: &[u8]) -> Self {

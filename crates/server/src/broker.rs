@@ -193,6 +193,9 @@ impl Broker {
             .declare(&shared.settings())
             .map_err(|(tenant, source)| StartError::Entities { tenant, source })?;
         configure_bindings(&shared, &lanes, &shared.settings());
+        if let Some(tls) = &shared.settings().tls {
+            shared.read_certificate(tls);
+        }
         // The listeners have read the same files, so an error is one of this moment, and only costs a warning.
         if let Some(revocations) =
             shared.settings().tls.as_ref().and_then(|tls| revocations(tls).ok())
@@ -346,6 +349,7 @@ impl Broker {
                 Ok(true) => {
                     report.applied.push("tls (for clients that connect from now on)".into());
                     applied.tls = new.tls.clone();
+                    self.shared.read_certificate(tls);
                     match revocations(tls) {
                         Ok(revocations) => self.shared.logins.set_revocations(revocations),
                         Err(error) => tracing::error!("{error}"),

@@ -4,6 +4,7 @@ mod bindings;
 mod cluster;
 mod entities;
 mod logins;
+mod process;
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -68,12 +69,17 @@ impl Snapshot {
         let of_keys = |count: fn(&Usage) -> u64| {
             tenant.used_state_store().map_or(0, |store| count(store.usage()))
         };
+        // One guard: a thread that reads a lock twice waits for a writer that waits for it.
+        let (retained, retained_bytes) = {
+            let retained = tenant.retained.read();
+            (retained.count() as u64, retained.bytes() as u64)
+        };
         let mut snapshot = Self {
             tenant: escaped(&tenant.name),
             totals: tenant.totals(),
             amqp: tenant.amqp_clients.count() as u64,
-            retained: tenant.retained.read().count() as u64,
-            retained_bytes: tenant.retained.read().bytes() as u64,
+            retained,
+            retained_bytes,
             subscriptions: tenant.index.subscription_count() as u64,
             entities: tenant.used_entities().map_or(0, |entities| entities.len() as u64),
             keys: of_keys(Usage::keys),
@@ -205,6 +211,7 @@ pub fn exposition(shared: &Shared) -> String {
     let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
     header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
     let _ = writeln!(text, "barid_uptime_seconds {}", shared.engine.clock.uptime().as_secs_f64());
+    process::process(&mut text, shared);
     let name = "barid_connecting_bytes";
     header(&mut text, name, "gauge", "Bytes from connections without a session, as limits count.");
     let _ = writeln!(text, "{name} {}", shared.strangers.bytes());

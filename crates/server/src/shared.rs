@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_auth::bans::Bans;
 use barid_auth::stored::StoredTenant;
+use barid_core::time::WallTime;
 use barid_engine::account::TenantSettings;
 use barid_engine::amqp::{Key, Keys};
 use barid_engine::clock::Clock;
@@ -23,10 +24,11 @@ use tracing::warn;
 
 use crate::cluster::Clustering;
 use crate::logins::Logins;
-use crate::settings::Settings;
+use crate::settings::{Settings, Tls};
 use crate::shards::Shards;
 use crate::strangers::Strangers;
 use crate::system;
+use crate::transport::certificate_expires;
 use crate::watchdog::Watchdog;
 
 /// State that all threads of a broker share: the engine, and the resources outside the engine.
@@ -49,6 +51,8 @@ pub struct Shared {
     pub cluster: Option<Arc<Clustering>>,
     /// The data directory, from which it keeps other brokers away; `None`: it has been released.
     data_dir: Mutex<Option<DataDir>>,
+    /// When the certificate of the TLS listeners expires.
+    certificate_expires: Mutex<Option<WallTime>>,
     settings: RwLock<Arc<Settings>>,
     connection_ids: AtomicU64,
 }
@@ -98,6 +102,7 @@ impl Shared {
             shards: Shards::new(shards, workers + 1),
             cluster,
             data_dir: Mutex::new(Some(data_dir)),
+            certificate_expires: Mutex::default(),
             refused_connections: Arc::default(),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
@@ -109,6 +114,16 @@ impl Shared {
     /// Releases the data directory.
     pub fn close_data_dir(&self) {
         drop(self.data_dir.lock().take());
+    }
+
+    /// When the certificate of the TLS listeners expires; `None`: there is none, or that cannot be read.
+    pub fn certificate_expires(&self) -> Option<WallTime> {
+        *self.certificate_expires.lock()
+    }
+
+    /// Reads when the certificate expires, which the listeners have read before.
+    pub fn read_certificate(&self, tls: &Tls) {
+        *self.certificate_expires.lock() = certificate_expires(tls);
     }
 
     /// Returns the current settings.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use barid_auth::{Revocable, RevocationList};
+use barid_auth::{CertificateNames, Revocable, RevocationList};
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use rustls::server::WebPkiClientVerifier;
@@ -134,6 +134,12 @@ pub fn revocations(tls: &Tls) -> Result<Revocations, CertificateError> {
         all.expire = all.expire.into_iter().chain(list.expires).min();
     }
     Ok(all)
+}
+
+/// Returns when the broker's certificate expires; `None`: that cannot be read.
+pub fn certificate_expires(tls: &Tls) -> Option<WallTime> {
+    let chain = certificates(&tls.certificate, "certificate").ok()?;
+    CertificateNames::of(chain.first()?)?.expires()
 }
 
 fn revocation_lists(
