@@ -22,6 +22,7 @@ broker = "{name}"
 listen = "127.0.0.1:{listen}"
 advertise = "127.0.0.1:{advertise}"
 peers = [{peers}]
+homes = [{homes}]
 secret = "{secret}"
 
 [sys]
@@ -33,14 +34,14 @@ class Member(Broker):
     """A broker of a cluster. Other brokers reach it through `proxy`, if there is one."""
 
     def __init__(self, name: str, peers: list[int], *, listen: int | None = None, cluster: str = "test", secret: str = SECRET,
-                 proxy: Proxy | None = None, more: str = ""):
+                 proxy: Proxy | None = None, homes: list[str] = (), more: str = ""):
         self.name, self.link_port = name, listen or free_port()
         if proxy:
             proxy.leads_to(self.link_port)
         advertise = proxy.port if proxy else self.link_port
         addresses = ", ".join(f'"127.0.0.1:{port}"' for port in peers)
         super().__init__(more + CONFIG.format(cluster=cluster, name=name, listen=self.link_port, advertise=advertise,
-                                              peers=addresses, secret=secret))
+                                              peers=addresses, secret=secret, homes=", ".join(f'"{home}"' for home in homes)))
 
     @property
     def cluster(self) -> dict:
@@ -71,16 +72,17 @@ class Member(Broker):
 
 
 class Cluster:
-    """Brokers that know each other, called `b1`, `b2` and so on."""
+    """Brokers that know each other, called `b1`, `b2` and so on. With `homes`, sessions belong to slots of all of them."""
 
-    def __init__(self, count: int, more: str = "", proxied: bool = False):
+    def __init__(self, count: int, more: str = "", proxied: bool = False, homes: bool = False):
         self.proxies = [Proxy() for _ in range(count)] if proxied else []
         listen = [free_port() for _ in range(count)]
         reached = [proxy.port for proxy in self.proxies] or listen
         self.members: list[Member] = []
         for index in range(count):
             proxy = self.proxies[index] if proxied else None
-            self.members.append(Member(f"b{index + 1}", reached, listen=listen[index], proxy=proxy, more=more))
+            names = [f"b{number + 1}" for number in range(count)] if homes else []
+            self.members.append(Member(f"b{index + 1}", reached, listen=listen[index], proxy=proxy, homes=names, more=more))
         self.settles()
 
     def __getitem__(self, index: int) -> Member:

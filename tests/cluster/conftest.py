@@ -23,6 +23,15 @@ def three():
     cluster.close()
 
 
+@pytest.fixture(scope="module")
+def homes():
+    """Three brokers, each of which has a third of the sessions that outlive their connections."""
+    cluster = Cluster(3, homes=True)
+    yield cluster
+    closed_properly(cluster.members)
+    cluster.close()
+
+
 @pytest.fixture
 def cluster_of():
     """Starts a cluster of so many brokers."""

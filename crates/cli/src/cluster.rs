@@ -17,7 +17,8 @@ one sees the cluster with its own eyes, so ask several of them if they disagree.
 Examples:
   barid cluster status
   barid cluster members --admin 127.0.0.1:9081
-  barid cluster members --json | jq '.members[] | select(.state != \"up\")'")]
+  barid cluster members --json | jq '.members[] | select(.state != \"up\")'
+  barid cluster slots")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -44,6 +45,41 @@ Examples:
   barid cluster members
   barid cluster members --json")]
     Members(ClusterArgs),
+    /// List the slots, and the broker that has each
+    #[command(after_help = "\
+Sessions that outlive their connections belong to slots, and each slot has a broker, its home. A client may
+connect to any broker, which passes its bytes on to the home of its slot. A load balancer that knows the slots
+connects it at once. The slot of a client is XXH3-64 of `{tenant}/{client identifier}`, modulo their number.
+
+--haproxy prints a map file for HAProxy, with a line `SLOT BROKER` for each slot: docs/operating/cluster.md
+has a configuration that uses it.
+
+Examples:
+  barid cluster slots
+  barid cluster slots --haproxy > /etc/haproxy/slots.map
+  barid cluster slots --json | jq -r '.slots[] | select(.state != \"up\").slot'")]
+    Slots(SlotsArgs),
+}
+
+#[derive(clap::Args)]
+struct SlotsArgs {
+    #[command(flatten)]
+    of: ClusterArgs,
+    /// Print a map file for HAProxy
+    #[arg(long, conflicts_with = "json")]
+    haproxy: bool,
+}
+
+#[derive(Deserialize)]
+struct Slots {
+    slots: Vec<Slot>,
+}
+
+#[derive(Deserialize)]
+struct Slot {
+    slot: u16,
+    broker: String,
+    state: String,
 }
 
 /// Broker to ask, and output format.
@@ -100,6 +136,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Status(of) => status(of),
         Command::Members(of) => members(of),
+        Command::Slots(args) => slots(args),
     }
 }
 
@@ -198,6 +235,27 @@ fn members(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
                 view.broker, view.cluster
             )
         } else {
+            table.to_string()
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn slots(SlotsArgs { of, haproxy }: &SlotsArgs) -> anyhow::Result<ExitCode> {
+    let admin = of.admin.connect();
+    let answer = admin.get("/v1/cluster/slots")?;
+    print(if of.json {
+        format!("{answer}\n")
+    } else {
+        let Slots { slots } = admin.read(answer)?;
+        if *haproxy {
+            slots.iter().map(|Slot { slot, broker, .. }| format!("{slot} {broker}\n")).collect()
+        } else {
+            let mut table =
+                Table::new([Column::Right("SLOT"), Column::Left("BROKER"), Column::Left("STATE")]);
+            for Slot { slot, broker, state } in slots {
+                table.push([slot.to_string(), broker, state]);
+            }
             table.to_string()
         }
     })?;

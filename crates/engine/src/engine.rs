@@ -143,21 +143,29 @@ impl Engine {
         self.agenda.schedule(self.clock.now(), task);
     }
 
-    /// A client has connected to another broker, at a wall time in microseconds since the Unix epoch. If it connected here before that, this connection ends. `wins` decides
-    /// between connections of the same time: whether that of the other broker stays.
-    pub fn connected_elsewhere(&self, tenant: &str, client_id: &str, at: u64, wins: bool) {
+    /// A client has connected to another broker, at a wall time in microseconds since the Unix epoch. If it connected here
+    /// before that, this connection ends, and with `begins_anew` (Clean Start) also its session. `wins` decides between
+    /// connections of the same time: whether that of the other broker stays.
+    pub fn connected_elsewhere(
+        &self,
+        (tenant, client_id): (&str, &str),
+        at: u64,
+        begins_anew: bool,
+        wins: bool,
+    ) {
         let Some(tenant) = self.tenants.get(tenant) else { return };
         let Some(session) = tenant.sessions.entry(client_id).get().cloned() else { return };
         let (here, expiry) = {
             let state = session.state();
             (state.connected_at, state.expiry)
         };
-        if !session.is_online() || here > at || (here == at && !wins) {
+        if here > at || (here == at && !wins) {
             return;
         }
-        match expiry {
-            0 => self.end(session, ReasonCode::SessionTakenOver),
-            _ => session.close_connection(ReasonCode::SessionTakenOver),
+        if begins_anew || (expiry == 0 && session.is_online()) {
+            self.end(session, ReasonCode::SessionTakenOver);
+        } else {
+            session.close_connection(ReasonCode::SessionTakenOver);
         }
     }
 

@@ -60,6 +60,9 @@ pub enum Refusal {
     /// The name of the broker, or its cluster's, is not allowed.
     #[error("the name of this broker is not allowed")]
     Name,
+    /// The two have different maps of slots.
+    #[error("its `slots` and `homes` are not those of this broker")]
+    OtherPlacement,
     /// There are as many brokers as there may be.
     #[error("the cluster has its maximum of {0} brokers")]
     Full(String),
@@ -79,6 +82,7 @@ impl Refusal {
             Self::Down => 6,
             Self::Name => 7,
             Self::Full(_) => 8,
+            Self::OtherPlacement => 9,
             Self::Other(_) => 255,
         }
     }
@@ -104,6 +108,7 @@ impl Refusal {
             6 => Self::Down,
             7 => Self::Name,
             8 => Self::Full(detail),
+            9 => Self::OtherPlacement,
             _ => Self::Other(detail),
         }
     }

@@ -61,6 +61,8 @@ pub enum Frame<'a> {
         client: &'a str,
         /// When it connected, in microseconds since the Unix epoch.
         at: u64,
+        /// Whether it wants a new session: an old one that another broker has ends.
+        begins_anew: bool,
     },
     /// Messages.
     Run(Run<'a>),
@@ -68,6 +70,8 @@ pub enum Frame<'a> {
     Done(u64),
     /// The broker leaves the cluster. The last frame.
     Leaving,
+    /// The client whose bytes follow on this link, when the other broker has answered `Ready`.
+    Client(Client<'a>),
 }
 
 /// A change of the topic filters that a broker's clients have subscribed to.
@@ -96,6 +100,15 @@ pub struct Run<'a> {
     pub is_v5: bool,
     /// PUBLISH packets with the same topic, QoS and RETAIN flag.
     pub packets: &'a [u8],
+}
+
+/// A client that is connected to another broker than the one that has its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client<'a> {
+    /// The address of the client.
+    pub address: &'a str,
+    /// The certificate that the client has shown and that the broker has verified, in DER; empty: there is none.
+    pub certificate: &'a [u8],
 }
 
 /// The subscriptions of a broker for which messages are meant.
@@ -164,6 +177,7 @@ impl Frame<'_> {
                         out.push(1);
                         put_u16(out, *thread);
                     }
+                    Purpose::Client => out.push(2),
                 }
                 put_identity(out, identity);
                 out.extend_from_slice(nonce);
@@ -186,10 +200,15 @@ impl Frame<'_> {
                 put_text(out, change.tenant);
                 put_text(out, change.filter);
             }
-            Self::Connected { tenant, client, at } => {
+            Self::Connected { tenant, client, at, begins_anew } => {
                 put_text(out, tenant);
                 put_text(out, client);
                 put_u64(out, *at);
+                out.push(u8::from(*begins_anew));
+            }
+            Self::Client(client) => {
+                put_text(out, client.address);
+                out.extend_from_slice(client.certificate);
             }
             Self::Told(number) | Self::Heard(number) | Self::Done(number) => put_u64(out, *number),
             Self::Run(run) => {
@@ -216,6 +235,7 @@ impl Frame<'_> {
             Self::Connected { .. } => 22,
             Self::Run(_) => RUN,
             Self::Done(_) => 33,
+            Self::Client(_) => 48,
         }
     }
 }
@@ -280,6 +300,7 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
             purpose: match fields.u8()? {
                 0 => Purpose::Control,
                 1 => Purpose::Messages(fields.u16()?),
+                2 => Purpose::Client,
                 _ => return Err(FrameError::Value),
             },
             identity: identity(&mut fields)?,
@@ -297,20 +318,19 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
         16 => Frame::Heartbeat(Heartbeat::decode(&mut fields)?),
         17 => Frame::SnapshotBegins,
         18 => Frame::Filter(Change {
-            is_added: match fields.u8()? {
-                0 => false,
-                1 => true,
-                _ => return Err(FrameError::Value),
-            },
+            is_added: fields.flag()?,
             tenant: fields.text()?,
             filter: fields.text()?,
         }),
         19 => Frame::Told(fields.u64()?),
         20 => Frame::Heard(fields.u64()?),
         21 => Frame::Leaving,
-        22 => {
-            Frame::Connected { tenant: fields.text()?, client: fields.text()?, at: fields.u64()? }
-        }
+        22 => Frame::Connected {
+            tenant: fields.text()?,
+            client: fields.text()?,
+            at: fields.u64()?,
+            begins_anew: fields.flag()?,
+        },
         RUN => {
             let (sequence, tenant, publisher) = (fields.u64()?, fields.text()?, fields.text()?);
             let flags = fields.u8()?;
@@ -323,6 +343,7 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
             Frame::Run(Run { sequence, tenant, publisher, to, is_v5: flags & 1 == 1, packets })
         }
         33 => Frame::Done(fields.u64()?),
+        48 => Frame::Client(Client { address: fields.text()?, certificate: fields.rest() }),
         kind => return Err(FrameError::Kind(kind)),
     };
     fields.end()?;
@@ -335,6 +356,7 @@ fn put_identity(out: &mut Vec<u8>, identity: &Identity) {
     put_u64(out, identity.incarnation);
     put_text(out, &identity.address);
     put_text(out, &identity.software);
+    put_u64(out, identity.placement);
 }
 
 fn identity(fields: &mut Reader<'_>) -> Result<Identity, FrameError> {
@@ -344,6 +366,7 @@ fn identity(fields: &mut Reader<'_>) -> Result<Identity, FrameError> {
         incarnation: fields.u64()?,
         address: fields.text()?.to_owned(),
         software: fields.text()?.to_owned(),
+        placement: fields.u64()?,
     })
 }
 
@@ -401,6 +424,7 @@ mod tests {
             incarnation: 7,
             address: "127.0.0.1:7000".into(),
             software: "0.1.0".into(),
+            placement: 5,
         }
     }
 
@@ -450,7 +474,15 @@ mod tests {
             Frame::Told(1),
             Frame::Heard(2),
             Frame::Leaving,
-            Frame::Connected { tenant: "acme", client: "sensor", at: 1 << 40 },
+            Frame::Connected { tenant: "acme", client: "sensor", at: 1 << 40, begins_anew: true },
+            Frame::Hello {
+                versions: (1, 1),
+                purpose: Purpose::Client,
+                identity: identity(),
+                nonce: [6; NONCE],
+            },
+            Frame::Client(Client { address: "[::1]:50000", certificate: b"certificate" }),
+            Frame::Client(Client { address: "127.0.0.1:50000", certificate: b"" }),
             Frame::Run(run),
             Frame::Run(Run { to: Destination::Shared("$share/g/a"), is_v5: false, ..run }),
             Frame::Done(u64::MAX),
@@ -499,7 +531,7 @@ mod tests {
 
         /// Fields of known kinds, with any contents.
         #[test]
-        fn no_fields_are_a_panic(kind in 0..40_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_fields_are_a_panic(kind in 0..50_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(frame) = frame(kind, &fields) {
                 let mut bytes = Vec::new();
                 frame.encode(&mut bytes);

@@ -99,6 +99,9 @@ impl Dialing {
                 if identity.cluster != self.me.cluster {
                     return refuses(Refusal::OtherCluster(self.me.cluster.clone()));
                 }
+                if identity.placement != self.me.placement {
+                    return refuses(Refusal::OtherPlacement);
+                }
                 let said = |side| {
                     let dialer = (&self.me, &self.nonce);
                     said(side, (VERSIONS, version), self.purpose, dialer, (&identity, &nonce))
@@ -197,6 +200,9 @@ impl Accepting {
                 if !is_name(name) {
                     return Ok(refuse(Refusal::Name));
                 }
+                if outcome.peer.placement != self.me.placement {
+                    return Ok(refuse(Refusal::OtherPlacement));
+                }
                 if let Err(refusal) = admit(&outcome) {
                     return Ok(refuse(refusal));
                 }
@@ -278,6 +284,7 @@ mod tests {
             incarnation: 1,
             address: "127.0.0.1:1".into(),
             software: "0".into(),
+            placement: 0,
         }
     }
 
@@ -338,6 +345,8 @@ mod tests {
             Refused(Refusal::OtherCluster("d".into()))
         );
         assert_eq!(refused(one(), Ok(())), Refused(Refusal::Itself));
+        let elsewhere = (Identity { placement: 1, ..identity("c", "two") }, 7);
+        assert_eq!(refused(elsewhere, Ok(())), Refuses(Refusal::OtherPlacement));
         let namesake = (Identity { incarnation: 2, ..one().0 }, 7);
         assert_eq!(refused(namesake, Ok(())), Refused(Refusal::NameTaken));
         assert_eq!(refused((identity("c", "two"), 7), Err(Refusal::Down)), Refused(Refusal::Down));

@@ -16,6 +16,8 @@ pub struct Identity {
     pub address: String,
     /// The version of its software.
     pub software: String,
+    /// The [fingerprint](crate::Placement::fingerprint) of its map of slots; 0: it has none.
+    pub placement: u64,
 }
 
 /// The purpose of a link.
@@ -25,6 +27,8 @@ pub enum Purpose {
     Control,
     /// Messages from this IO thread of the speaker.
     Messages(u16),
+    /// The bytes of a client.
+    Client,
 }
 
 /// Whether a text can be the name of a cluster or of a broker: 1 to 64 letters, digits, `-`, `_` and `.`.

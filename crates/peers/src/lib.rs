@@ -1,10 +1,11 @@
 //! What the brokers of a cluster say to each other, without IO.
 //!
 //! A *link* is a connection between two brokers. The broker that has opened it speaks, and the other one hears and
-//! acknowledges. So each pair of brokers has links in both directions. There are two kinds:
+//! acknowledges. So each pair of brokers has links in both directions. There are three kinds:
 //!
 //! - The *control link* carries heartbeats, and the topic filters that the speaker's clients have subscribed to.
 //! - A *message link* carries messages. Each IO thread of a broker has one to each other broker.
+//! - A *client link* carries the bytes of one client that is connected to a broker and has its session at another one.
 //!
 //! | file | what is there |
 //! | --- | --- |
@@ -13,6 +14,7 @@
 //! | `wire.rs` | integers and texts |
 //! | `frame.rs` | the frames of a link as bytes, in both directions |
 //! | `handshake.rs` | the first frames of a link, in which both brokers prove that they know the secret |
+//! | `placement.rs` | which broker has the session of a client |
 //! | `members.rs` | the brokers of a cluster, and which of them can be reached |
 //! | `interest.rs` | the topic filters of a broker's clients: snapshots and changes for the other brokers |
 //! | `heard.rs` | the topic filters of another broker, as they arrive |
@@ -30,13 +32,15 @@ mod identity;
 mod interest;
 mod members;
 mod outgoing;
+mod placement;
 mod wire;
 
 pub use error::{FrameError, NONCE, PROOF, Refusal};
-pub use frame::{Change, Destination, Frame, Heartbeat, Run, Seen, Verdict, decode};
+pub use frame::{Change, Client, Destination, Frame, Heartbeat, Run, Seen, Verdict, decode};
 pub use handshake::{Accepting, Dialing, HandshakeError, Outcome, Proofs, Reply};
 pub use heard::Heard;
 pub use identity::{Identity, NAME_MAX, Purpose, is_name};
 pub use interest::{Interest, Part};
 pub use members::{Event, Member, Members, State, Timing};
 pub use outgoing::Outgoing;
+pub use placement::{Placement, SLOTS_MAX};

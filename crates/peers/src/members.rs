@@ -369,6 +369,7 @@ mod tests {
             incarnation,
             address: format!("{name}:1"),
             software: "0".into(),
+            placement: 0,
         }
     }
 

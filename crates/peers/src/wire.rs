@@ -22,6 +22,14 @@ impl<'a> Reader<'a> {
         self.array().map(|[byte]| byte)
     }
 
+    pub(crate) fn flag(&mut self) -> Result<bool, FrameError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(FrameError::Value),
+        }
+    }
+
     pub(crate) fn u16(&mut self) -> Result<u16, FrameError> {
         self.array().map(u16::from_be_bytes)
     }

@@ -232,7 +232,8 @@ impl Broker {
         let cluster = cluster.zip(shared.cluster.clone()).map(|(listening, clustering)| {
             let peers = shared.settings().cluster.as_ref().map(|cluster| cluster.peers.clone());
             let peers = peers.unwrap_or_default();
-            listening.start(clustering, Arc::clone(&shared), threads.clone(), peers)
+            let (shared, threads) = (Arc::clone(&shared), threads.clone());
+            listening.start(clustering, shared, threads, descriptors, peers)
         });
         if let Some(clustering) = &shared.cluster {
             wait_for_others(clustering, &shared.settings());

@@ -211,7 +211,8 @@ impl Serving {
             if context.protocol == Protocol::Amqp {
                 watch(&socket);
             }
-            let accepted = Accepted { socket, peer, listener: Arc::clone(context) };
+            let listener = Arc::clone(context);
+            let accepted = Accepted { socket, peer, listener, passed_on: None };
             let thread = self.threads.for_new_connection();
             thread.connection_comes();
             thread.mailbox().post(Post::Accept(Box::new(accepted)));

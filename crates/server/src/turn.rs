@@ -63,6 +63,8 @@ pub enum Next {
     /// The client of a WebSocket has chosen AMQP. The connection continues as an AMQP connection, with the
     /// bytes that have been read.
     SpeaksAmqp,
+    /// The session of the client is at another broker. Its bytes, which were read and not handled, are passed on.
+    Relays,
     /// The connection has ended and is removed.
     Gone,
 }

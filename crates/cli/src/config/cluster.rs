@@ -3,7 +3,7 @@
 use std::fs;
 
 use barid_server::settings::{
-    ClusterSettings, NAME_OF_BROKER_MAX, Secret, Settings, is_cluster_name,
+    ClusterSettings, NAME_OF_BROKER_MAX, SLOTS_MAX, Secret, Settings, is_cluster_name,
 };
 
 use super::problem::Place;
@@ -46,6 +46,29 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             place.key("peers").index(i),
             format!("not an address: {address:?}"),
             address_hint,
+        );
+    }
+    check_homes(cluster, &place, found);
+}
+
+fn check_homes(cluster: &ClusterSettings, place: &Place, found: &mut Objections) {
+    let ClusterSettings { homes, slots, .. } = cluster;
+    for (i, home) in homes.iter().enumerate() {
+        let problem = if !is_cluster_name(home) {
+            format!("not a valid name: {home:?}")
+        } else if homes[..i].contains(home) {
+            format!("{home} is there already")
+        } else {
+            continue;
+        };
+        let hint = "the names of the brokers (`broker`) that have sessions, each once, in the same order in all brokers";
+        found.add(place.key("homes").index(i), problem, hint);
+    }
+    if !slots.is_power_of_two() || *slots > SLOTS_MAX || usize::from(*slots) < homes.len() {
+        found.add(
+            place.key("slots"),
+            format!("{slots} slots for {} homes", homes.len()),
+            &format!("the number is a power of two up to {SLOTS_MAX}, and at least that of the homes; 32 is the default"),
         );
     }
 }

@@ -51,8 +51,8 @@ pub trait Teller: Send + Sync {
     /// There is something new to [tell](Cluster::tell).
     fn subscriptions_changed(&self);
 
-    /// A client has connected, at a wall time in microseconds since the Unix epoch.
-    fn client_connected(&self, tenant: &str, client_id: &str, at: u64);
+    /// A client has connected, at a wall time in microseconds since the Unix epoch. `begins_anew`: with Clean Start.
+    fn client_connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool);
 }
 
 /// The other brokers of the cluster.
@@ -230,9 +230,10 @@ impl Cluster {
         heard.told(|tenant, filter| self.forget(member, tenant, filter));
     }
 
-    /// A client has connected to this broker, at a wall time in microseconds since the Unix epoch.
-    pub(crate) fn connected(&self, tenant: &str, client_id: &str, at: u64) {
-        self.teller.client_connected(tenant, client_id, at);
+    /// A client has connected to this broker, at a wall time in microseconds since the Unix epoch. `begins_anew`: with
+    /// Clean Start.
+    pub(crate) fn connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool) {
+        self.teller.client_connected(tenant, client_id, at, begins_anew);
     }
 
     /// A session has a subscription with a filter that it did not have before.

@@ -155,7 +155,7 @@ pub(super) fn open_session(
     drop(entry);
 
     if let Some(cluster) = &context.engine.cluster {
-        cluster.connected(&tenant.name, opening.client_id, connected_at);
+        cluster.connected(&tenant.name, opening.client_id, connected_at, opening.clean_start);
     }
     if had_client {
         counters.take_overs.add(1);

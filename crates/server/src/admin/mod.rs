@@ -213,6 +213,7 @@ impl Service {
             .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
             .nest("/v1/tenants/{tenant}", entities::routes())
             .route("/v1/cluster", get(cluster::show))
+            .route("/v1/cluster/slots", get(cluster::slots))
             .route("/v1/shards", get(shards::list))
             .route("/v1/shards/{shard}", get(shards::show).patch(shards::patch))
             .route("/v1/backup", get(backup::stream))
@@ -346,6 +347,7 @@ async fn index() -> String {
         ("…/subscriptions/{subscription}/rules/{rule}", "one rule; PUT and DELETE change it"),
         ("/v1/tenants/{tenant}/bindings/{binding}", "one binding between MQTT topics and entities"),
         ("/v1/cluster", "the brokers of the cluster, and the links to them"),
+        ("/v1/cluster/slots", "which broker has which sessions"),
         ("/v1/shards", "shards of the data directory"),
         ("/v1/shards/{shard}", "one shard; PATCH closes and opens it"),
         ("/v1/backup", "a backup of everything durable, as one file"),

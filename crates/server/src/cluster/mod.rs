@@ -3,11 +3,14 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `proofs.rs` | the secret of the cluster |
+//! | `relays.rs` | clients that have their sessions at another broker than the one that they have reached |
 //! | `view.rs` | the cluster as operators see it |
 
 mod proofs;
+mod relays;
 mod view;
 
+pub use relays::{Direction, NoHome, Relayed, Relays, Reply, Wanted};
 pub use view::{MemberView, Problem, View};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +20,7 @@ use barid_core::time::MonoTime;
 use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Teller};
 use barid_engine::engine::Engine;
 use barid_engine::random::Random;
-use barid_peers::{Event, Heartbeat, Identity, Members, Refusal, State, Timing};
+use barid_peers::{Event, Heartbeat, Identity, Members, Placement, Refusal, State, Timing};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tracing::{error, info, warn};
@@ -33,6 +36,8 @@ const CONNECTED_MAX: usize = 16_384;
 
 /// The cluster of a broker.
 pub struct Clustering {
+    /// The name of this broker.
+    broker: String,
     pub(crate) members: Mutex<Members>,
     /// What the engine knows of the other brokers.
     engine: Arc<Cluster>,
@@ -43,6 +48,10 @@ pub struct Clustering {
     pub(crate) connected: broadcast::Sender<Arc<Connected>>,
     /// Changes when this broker begins a new life.
     pub(crate) lives: watch::Sender<u64>,
+    /// Which broker has which sessions; `None`: each one those that began there.
+    placement: Option<Placement>,
+    /// The clients whose sessions are at another broker.
+    pub(crate) relays: Relays,
     /// Why there is no link to an address, for operators.
     problems: Mutex<BTreeMap<String, String>>,
     /// Addresses at which a broker has answered, this one or another.
@@ -60,24 +69,29 @@ impl Clustering {
         (common, incarnation): (u64, u64),
         random: Random,
     ) -> Arc<Self> {
+        let placement = settings.placement();
         let me = Identity {
             cluster: settings.name.clone(),
             name: settings.broker.clone(),
             incarnation,
             address,
             software: env!("CARGO_PKG_VERSION").into(),
+            placement: placement.as_ref().map_or(0, Placement::fingerprint),
         };
         let (news, lives) = (watch::Sender::new(()), watch::Sender::new(incarnation));
         let connected = broadcast::Sender::new(CONNECTED_MAX);
         let teller = Box::new(News { subscriptions: news.clone(), connected: connected.clone() });
         let size = ClusterSize { members: MEMBERS_MAX, threads };
         Arc::new(Self {
+            broker: settings.broker.clone(),
             members: Mutex::new(Members::new(me, Timing::default(), MEMBERS_MAX, common)),
             engine: Arc::new(Cluster::new(size, shards, random, teller)),
             secret: Secret::new(settings.secret()),
             news,
             connected,
             lives,
+            placement,
+            relays: Relays::default(),
             problems: Mutex::default(),
             tried: Mutex::default(),
             turns: Mutex::default(),
@@ -94,6 +108,23 @@ impl Clustering {
             && members.others().filter(|member| member.state == State::Up).all(|member| {
                 self.place(&member.identity.name).is_none_or(|it| self.engine.has_told(it))
             })
+    }
+
+    /// Which broker has which sessions that outlive their connections; `None`: each one those that began there.
+    pub fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
+    }
+
+    /// The name of this broker.
+    pub fn name(&self) -> &str {
+        self.broker.as_str()
+    }
+
+    /// Returns the address of a broker that is up.
+    pub(crate) fn address_of_up(&self, name: &str) -> Option<String> {
+        let members = self.members.lock();
+        let member = members.get(name).filter(|member| member.state == State::Up)?;
+        Some(member.identity.address.clone())
     }
 
     /// What the engine needs of the cluster.
@@ -266,6 +297,8 @@ pub struct Connected {
     pub client_id: Box<str>,
     /// When it connected, in microseconds since the Unix epoch.
     pub at: u64,
+    /// Whether it wants a new session.
+    pub begins_anew: bool,
 }
 
 impl Teller for News {
@@ -273,12 +306,13 @@ impl Teller for News {
         self.subscriptions.send_replace(());
     }
 
-    fn client_connected(&self, tenant: &str, client_id: &str, at: u64) {
+    fn client_connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool) {
         // Fails if there is no control link.
         let _ = self.connected.send(Arc::new(Connected {
             tenant: tenant.into(),
             client_id: client_id.into(),
             at,
+            begins_anew,
         }));
     }
 }

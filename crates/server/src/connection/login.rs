@@ -33,6 +33,10 @@ const CANNOT_TELL: Refusal = Refusal::new(
     "the login cannot be verified at present: try again",
 );
 
+/// Maximum number of client identifiers that are tried for one whose session is at this broker: 32 times as many as there
+/// may be brokers.
+const IDENTIFIERS_MAX: usize = 1_024;
+
 const NAME_WITHOUT_TENANT: Refusal =
     Refusal::new(ReasonCode::BadUserNameOrPassword, "the user name must be {tenant}/{client}");
 
@@ -46,6 +50,13 @@ const REVOKED: End =
 
 const REVOKED_BEFORE: Refusal =
     Refusal::new(ReasonCode::NotAuthorized, "the certificate of the client is revoked");
+
+/// Refusal of a client whose back end has found another tenant than its user name has: the broker with its session was
+/// found by the user name.
+const OTHER_TENANT: Refusal = Refusal::new(
+    ReasonCode::NotAuthorized,
+    "in this cluster the user name must be {tenant}/{client}, with the tenant of the user",
+);
 
 const UNKNOWN_METHOD: Refusal = Refusal::new(
     ReasonCode::BadAuthenticationMethod,
@@ -95,6 +106,18 @@ pub(super) fn lacks_tenant(given: Option<&str>, outcome: &Outcome) -> bool {
     }
 }
 
+/// Whether the session of a client may outlive its connection, or may be one that has.
+fn outlives(connect: &Connect<'_>) -> bool {
+    !connect.clean_start || connect.properties.session_expiry_interval().is_some_and(|it| it > 0)
+}
+
+/// Returns the broker that has the session of a client, if that is another one.
+fn placed_elsewhere<'a>(shared: &'a Shared, tenant: &str, client_id: &str) -> Option<&'a str> {
+    let cluster = shared.cluster.as_ref()?;
+    let home = cluster.placement()?.home(tenant, client_id);
+    (home != cluster.name()).then_some(home)
+}
+
 impl Waiting {
     /// Sets the number of bytes that the client has sent after its CONNECT.
     pub(super) fn count_unread(&mut self, bytes: usize) -> std::io::Result<()> {
@@ -103,6 +126,47 @@ impl Waiting {
 }
 
 impl Connection {
+    /// Returns the broker that has the session of the client that sends this CONNECT, if that is another one. A client
+    /// whose session ends with its connection has it where it is connected.
+    pub(super) fn home_elsewhere(
+        &self,
+        turn: &IoTurn<'_>,
+        header: FixedHeader,
+        body: &[u8],
+    ) -> Option<Box<str>> {
+        let cluster = turn.shared.cluster.as_ref()?;
+        let placement = cluster.placement().filter(|_| !self.is_passed_on())?;
+        let connect = Connect::decode(header, body).ok().filter(outlives)?;
+        if connect.client_id.is_empty() {
+            // The broker that assigns the identifier assigns one of its own.
+            let other = placement.home_of(0);
+            return (!placement.has_home(cluster.name())).then(|| other.into());
+        }
+        let tenant = tenant_of(connect.username)?;
+        placed_elsewhere(turn.shared, tenant, connect.client_id).map(Into::into)
+    }
+
+    /// Assigns a client identifier to a client without one: if its session is to outlive the connection, one whose
+    /// session is at this broker.
+    fn assigned_client_id(
+        &self,
+        turn: &IoTurn<'_>,
+        connect: &Connect<'_>,
+    ) -> Result<Option<String>, Refusal> {
+        let mut assigned = assigned_client_id(connect, turn.turn.context.engine.random)?;
+        let Some(tenant) = tenant_of(connect.username).filter(|_| outlives(connect)) else {
+            return Ok(assigned);
+        };
+        for _ in 0..IDENTIFIERS_MAX {
+            let Some(client_id) = &assigned else { break };
+            if placed_elsewhere(turn.shared, tenant, client_id).is_none() {
+                break;
+            }
+            assigned = assigned_client_id(connect, turn.turn.context.engine.random)?;
+        }
+        Ok(assigned)
+    }
+
     /// Handles CONNECT, the first packet.
     pub(super) fn on_connect(
         &mut self,
@@ -124,11 +188,12 @@ impl Connection {
         };
         let shared = turn.shared;
         // The rules of the user may contain the client identifier, so it has to be known first.
-        let assigned = match assigned_client_id(&connect, turn.turn.context.engine.random) {
+        let assigned = match self.assigned_client_id(turn, &connect) {
             Ok(assigned) => assigned,
             Err(refusal) => return Err(self.refuse(turn, &connect, &refusal)),
         };
-        self.certificate = self.transport.certificate_names(self.peer).map(Box::new);
+        let shown = self.transport.certificate_names(self.peer).map(Box::new);
+        self.certificate = shown.or(self.certificate.take());
         // One byte more than the maximum is kept, so that a password that is too long is denied.
         let password = connect.password.map(|all| &all[..all.len().min(PASSWORD_MAX + 1)]);
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
@@ -279,6 +344,12 @@ impl Connection {
         {
             let refusal = BANNED.because(ban.explanation()).of(user);
             return Err(self.refuse(turn, connect, &refusal));
+        }
+        if let Some(tenant) = tenant_of(user.or(connect.username))
+            && outlives(connect)
+            && placed_elsewhere(turn.shared, tenant, client_id).is_some()
+        {
+            return Err(self.refuse(turn, connect, &OTHER_TENANT.of(user)));
         }
         let permissions = match principal {
             Some(principal) => Some(permissions_of(principal, client_id)),

@@ -8,10 +8,12 @@ mod enhanced;
 mod login;
 mod member;
 mod mqtt;
+mod relayed;
 mod standing;
 mod unnamed;
 
 pub use amqp::AmqpConnection;
 pub use member::{Lost, MemberConnection, Side};
 pub use mqtt::Connection;
+pub use relayed::RelayedConnection;
 pub use standing::Consequence;

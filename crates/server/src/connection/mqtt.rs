@@ -6,6 +6,8 @@
 //!               │  ▲                   ▲
 //!               ▼  │                   │
 //!          Authenticating ──► Refused ─┘
+//!
+//!  Connect ──► Leaving ──► (a relayed connection)
 //! ```
 //!
 //! A connection belongs to one IO thread. Other threads may only use the outlet of its session.
@@ -27,8 +29,9 @@ use super::enhanced::Again;
 use super::login::Waiting;
 use super::standing::Identity;
 use super::unnamed;
+use crate::cluster::Relayed;
 use crate::strangers::{Collected, Delayed};
-use crate::transport::{Accepted, ListenerContext, Parts, Proxied, Tcp, Transport};
+use crate::transport::{Accepted, ListenerContext, Parts, PassedOn, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
 
 /// Maximum number of reads of one connection before the others have their turn.
@@ -67,8 +70,10 @@ pub struct Connection {
     pub(super) delayed: Option<Box<(Vec<u8>, Delayed)>>,
     pub(super) stage: Stage,
     pub(super) identity: Identity,
-    /// The names in the client's certificate, if it has shown one and has sent CONNECT.
+    /// The names in the client's certificate, if it has shown one and has sent CONNECT, or another broker has told them.
     pub(super) certificate: Option<Box<CertificateNames>>,
+    /// Counts the client if another broker passes it on.
+    passed_on: Option<Relayed>,
     /// The client is authenticating again.
     pub(super) again: Option<Box<Again>>,
 }
@@ -79,6 +84,8 @@ pub(super) enum Stage {
     Proxy { until: MonoTime },
     /// CONNECT is expected. As soon as a part of it has arrived, `collected` counts its bytes.
     Connect { until: MonoTime, collected: Option<Box<Collected>> },
+    /// CONNECT has arrived, and the session is at the broker with this name.
+    Leaving(Box<str>),
     /// CONNECT has arrived, and the login is being verified.
     Authenticating(Box<Waiting>),
     /// The client has to answer an AUTH of an enhanced authentication.
@@ -95,13 +102,17 @@ pub(super) enum Stage {
 impl Connection {
     /// Creates a connection that was just accepted. It must open before `until`.
     pub fn new(accepted: Accepted, id: ConnectionId, until: MonoTime) -> std::io::Result<Self> {
-        let Accepted { socket, peer, listener } = accepted;
+        let Accepted { socket, peer, listener, passed_on } = accepted;
         let socket = Arc::new(Tcp(socket));
         let transport = Transport::new(Arc::clone(&socket), &listener)?;
         let stage = if listener.proxy_protocol {
             Stage::Proxy { until }
         } else {
             Stage::Connect { until, collected: None }
+        };
+        let (certificate, passed_on) = match passed_on.map(|passed_on| *passed_on) {
+            Some(PassedOn { certificate, counted }) => (certificate.map(Box::new), Some(counted)),
+            None => (None, None),
         };
         Ok(Self {
             id,
@@ -115,7 +126,8 @@ impl Connection {
             delayed: None,
             stage,
             identity: Identity::default(),
-            certificate: None,
+            certificate,
+            passed_on,
             again: None,
         })
     }
@@ -124,6 +136,19 @@ impl Connection {
     pub fn into_parts(self) -> Parts {
         let Self { id, socket, transport, listener, peer, partial, .. } = self;
         Parts { id, socket, transport, listener, peer, unread: partial }
+    }
+
+    /// Returns the name of the broker to which the client is to be passed on.
+    pub fn leaves_for(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Leaving(home) => Some(home),
+            _ => None,
+        }
+    }
+
+    /// Whether another broker passes the client on to this one.
+    pub(super) fn is_passed_on(&self) -> bool {
+        self.passed_on.is_some()
     }
 
     /// Returns the number of the connection.
@@ -279,6 +304,7 @@ impl Connection {
             | Stage::Connect { until, .. }
             | Stage::Refused { until }
             | Stage::Closing { until } => Some(*until),
+            Stage::Leaving(_) => None,
             Stage::Authenticating(waiting) => Some(waiting.until),
             Stage::Challenged(challenged) => Some(challenged.0.until),
             Stage::Active(client) => {
@@ -381,6 +407,7 @@ impl Connection {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));
                 }
                 Stage::Authenticating(_) => return Ok(Next::Wait),
+                Stage::Leaving(_) => return Ok(Next::Relays),
                 Stage::Refused { .. } if self.ends => {
                     return Err(End::Lost(ErrorKind::UnexpectedEof));
                 }
@@ -445,6 +472,9 @@ impl Connection {
                 let partial = std::mem::take(&mut self.partial);
                 let handled = self.handle(turn, &mut buffer[..kept + n])?;
                 self.keep_rest(partial, &buffer[handled..kept + n]);
+            }
+            if let Stage::Leaving(_) = self.stage {
+                return Ok(Next::Relays);
             }
             if turn.turn.scratch.responses.take_are_much() || turn.turn.budget.is_spent() {
                 return Ok(Next::Again);
@@ -554,6 +584,7 @@ impl Connection {
             Stage::Refused { .. } | Stage::Closing { .. } => Ok(bytes.len()),
             Stage::Proxy { .. }
             | Stage::Connect { .. }
+            | Stage::Leaving(_)
             | Stage::Authenticating(_)
             | Stage::Challenged(_) => Ok(handled),
         }
@@ -568,6 +599,10 @@ impl Connection {
             return Err(End::Malformed(DecodeError::UnknownPacketType));
         }
         let Some(packet) = bytes.get(..header.packet_len()) else { return Ok(None) };
+        if let Some(home) = self.home_elsewhere(turn, header, &packet[header.header_len..]) {
+            self.stage = Stage::Leaving(home);
+            return Ok(None);
+        }
         self.on_connect(turn, header, &packet[header.header_len..])?;
         Ok(Some(packet.len()))
     }
@@ -585,6 +620,7 @@ impl Connection {
             Stage::Closing { .. } => return Next::Wait,
             Stage::Proxy { .. }
             | Stage::Connect { .. }
+            | Stage::Leaving(_)
             | Stage::Authenticating(_)
             | Stage::Challenged(_) => {
                 debug!(peer = %self.peer, listener = self.listener.name, "connection ended before it had a session: {end}");

@@ -15,6 +15,7 @@ pub use peer::Peer;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -36,9 +37,10 @@ use mqtt_proto::ReasonCode;
 use slab::Slab;
 use tracing::{debug, warn};
 
+use crate::cluster::NoHome;
 use crate::logins::LoginOwner;
 use crate::shared::Shared;
-use crate::transport::{Accepted, Protocol};
+use crate::transport::{Accepted, Protocol, Tcp};
 use crate::turn::{IoTurn, Next, Readiness};
 use crate::watchdog::Watchdog;
 use checks::Checks;
@@ -71,6 +73,9 @@ const CHECKED: usize = 256;
 const SWEEP: Duration = Duration::from_secs(10);
 
 const MAILBOX: Token = Token(usize::MAX);
+
+/// Bit of the token of a link to another broker over which a client's bytes pass. The rest is the token of the client.
+const LINK: usize = 1 << (usize::BITS - 2);
 
 /// Time that clients have to read their DISCONNECT and to close, at the end of the broker.
 const FAREWELL: Duration = Duration::from_millis(1_500);
@@ -219,16 +224,21 @@ impl Running {
                 if event.token() == MAILBOX {
                     continue;
                 }
+                let key = event.token().0 & !LINK;
                 // A connection that has more to read has its turn after the others.
-                let waits = self.slots.get(event.token().0).is_some_and(|slot| slot.again);
+                let waits = self.slots.get(key).is_some_and(|slot| slot.again);
                 let readiness = Readiness {
                     readable: event.is_readable() && !waits,
                     writable: event.is_writable(),
                     closed: event.is_read_closed() || event.is_error(),
                     broken: event.is_write_closed() || event.is_error(),
                 };
-                if !self.put_off(event.token().0, readiness) {
-                    self.give_turn(event.token().0, |connection, turn, buffer| {
+                if event.token().0 != key {
+                    self.give_turn(key, |connection, turn, buffer| {
+                        connection.on_link_event(turn, buffer, readiness)
+                    });
+                } else if !self.put_off(key, readiness) {
+                    self.give_turn(key, |connection, turn, buffer| {
                         connection.on_event(turn, buffer, readiness)
                     });
                 }
@@ -405,6 +415,7 @@ impl Running {
                     connection.on_renewed(turn, number, standing, buffer)
                 });
             }
+            Post::Relayed(id, link) => self.begin_relaying(id, link),
             Post::Check(change) => self.checks.add(change),
             Post::Shutdown => {
                 self.until = Some(self.context.worker.now.after(FAREWELL));
@@ -433,6 +444,27 @@ impl Running {
             Err(error) => {
                 warn!(%error, "cannot set up a connection");
                 self.threads.get(self.me).connection_leaves();
+            }
+        }
+    }
+
+    /// Gives a client the link to the broker that has its session, or the reason for which there is none.
+    fn begin_relaying(&mut self, id: ConnectionId, link: Result<TcpStream, NoHome>) {
+        let Some(key) = self.by_id.get(&id).map(|key| *key as usize) else { return };
+        let link = link.and_then(|link| self.watch_link(key, link));
+        self.give_turn(key, |connection, turn, buffer| connection.on_link(turn, link, buffer));
+    }
+
+    /// Registers a link with the kernel.
+    fn watch_link(&self, key: usize, link: TcpStream) -> Result<Arc<Tcp>, NoHome> {
+        let link = Arc::new(Tcp(mio::net::TcpStream::from_std(link)));
+        let (fd, token) = (link.as_raw_fd(), Token(key | LINK));
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match self.poll.registry().register(&mut SourceFd(&fd), token, interest) {
+            Ok(()) => Ok(link),
+            Err(error) => {
+                warn!(%error, "cannot register a link with the kernel");
+                Err(NoHome::Busy)
             }
         }
     }
@@ -637,6 +669,19 @@ impl Running {
             if !again {
                 self.again.push(id);
             }
+            return;
+        }
+        if next == Next::Relays {
+            let Slot { connection, armed, is_read, active, again, later } = self.slots.remove(key);
+            let (until, mailbox) = (self.opens_until(), self.mailbox.clone());
+            let reply = Box::new(move |link| mailbox.post(Post::Relayed(id, link)));
+            let connection = connection.relayed(until, &self.shared, reply);
+            let slot = Slot { connection, armed, is_read, active, again, later };
+            assert_eq!(
+                self.slots.insert(slot),
+                key,
+                "the kernel knows it by the place that was vacated last"
+            );
             return;
         }
         if next == Next::Again && !slot.again {

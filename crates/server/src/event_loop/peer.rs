@@ -10,7 +10,10 @@ use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::ReasonCode;
 
 use super::{Mailbox, Post};
-use crate::connection::{AmqpConnection, Connection, Consequence, MemberConnection};
+use crate::cluster::{NoHome, Reply};
+use crate::connection::{
+    AmqpConnection, Connection, Consequence, MemberConnection, RelayedConnection,
+};
 use crate::logins::{Changes, LoginOwner};
 use crate::shared::Shared;
 use crate::transport::{Accepted, Protocol, Tcp};
@@ -25,6 +28,8 @@ pub enum Peer {
     Amqp(Box<AmqpConnection>),
     /// Messages from or to another broker.
     Member(Box<MemberConnection>),
+    /// A client that has its session at another broker.
+    Relayed(Box<RelayedConnection>),
 }
 
 impl Peer {
@@ -65,7 +70,23 @@ impl Peer {
                 Arc::clone(keys),
                 owner.clone(),
             ))),
-            other @ (Self::Amqp(_) | Self::Member(_)) => other,
+            other @ (Self::Amqp(_) | Self::Member(_) | Self::Relayed(_)) => other,
+        }
+    }
+
+    /// Continues as the connection of a client that has its session at another broker, and asks for a link to it. The
+    /// client has until `until`.
+    #[must_use]
+    pub fn relayed(self, until: MonoTime, shared: &Shared, reply: Reply) -> Self {
+        match self {
+            Self::Mqtt(connection) => {
+                let Some(home) = connection.leaves_for().map(Into::into) else {
+                    return Self::Mqtt(connection);
+                };
+                let parts = connection.into_parts();
+                Self::Relayed(Box::new(RelayedConnection::new(parts, home, until, shared, reply)))
+            }
+            other => other,
         }
     }
 
@@ -75,6 +96,7 @@ impl Peer {
             Self::Mqtt(connection) => connection.id(),
             Self::Amqp(connection) => connection.id(),
             Self::Member(connection) => connection.id(),
+            Self::Relayed(connection) => connection.id(),
         }
     }
 
@@ -84,6 +106,7 @@ impl Peer {
             Self::Mqtt(connection) => connection.socket(),
             Self::Amqp(connection) => connection.socket(),
             Self::Member(connection) => connection.socket(),
+            Self::Relayed(connection) => connection.socket(),
         }
     }
 
@@ -98,6 +121,34 @@ impl Peer {
             Self::Mqtt(connection) => connection.on_event(turn, buffer, readiness),
             Self::Amqp(connection) => connection.on_event(turn, buffer, readiness),
             Self::Member(connection) => connection.on_event(turn, buffer, readiness),
+            Self::Relayed(connection) => connection.on_event(turn, buffer, readiness),
+        }
+    }
+
+    /// Handles a report of the kernel about the link to the broker that has the client's session.
+    pub fn on_link_event(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        buffer: &mut [u8],
+        readiness: Readiness,
+    ) -> Next {
+        match self {
+            Self::Relayed(connection) => connection.on_link_event(turn, buffer, readiness),
+            // The event is older than this connection, whose place was that of another one.
+            Self::Mqtt(_) | Self::Amqp(_) | Self::Member(_) => Next::Wait,
+        }
+    }
+
+    /// The link to the broker that has the client's session has been opened, or not.
+    pub fn on_link(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        link: Result<Arc<Tcp>, NoHome>,
+        buffer: &mut [u8],
+    ) -> Next {
+        match self {
+            Self::Relayed(connection) => connection.on_link(turn, link, buffer),
+            Self::Mqtt(_) | Self::Amqp(_) | Self::Member(_) => Next::Wait,
         }
     }
 
@@ -107,6 +158,7 @@ impl Peer {
             Self::Mqtt(connection) => connection.on_drain(turn, buffer),
             Self::Amqp(connection) => connection.on_drain(turn, buffer),
             Self::Member(connection) => connection.on_drain(turn),
+            Self::Relayed(_) => Next::Wait,
         }
     }
 
@@ -114,7 +166,7 @@ impl Peer {
     pub fn on_step(&mut self, turn: &mut IoTurn<'_>, step: Step, buffer: &mut [u8]) -> Next {
         match self {
             Self::Mqtt(connection) => connection.on_step(turn, step, buffer),
-            Self::Amqp(_) | Self::Member(_) => Next::Wait,
+            Self::Amqp(_) | Self::Member(_) | Self::Relayed(_) => Next::Wait,
         }
     }
 
@@ -124,7 +176,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.consequence(shared, changes),
             Self::Amqp(connection) => connection.consequence(shared, changes),
-            Self::Member(_) => None,
+            Self::Member(_) | Self::Relayed(_) => None,
         }
     }
 
@@ -133,7 +185,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.apply(turn, consequence),
             Self::Amqp(connection) => connection.apply(turn, consequence),
-            Self::Member(_) => Next::Wait,
+            Self::Member(_) | Self::Relayed(_) => Next::Wait,
         }
     }
 
@@ -148,7 +200,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_renewed(turn, number, standing),
             Self::Amqp(connection) => connection.on_renewed(turn, number, standing, buffer),
-            Self::Member(_) => Next::Wait,
+            Self::Member(_) | Self::Relayed(_) => Next::Wait,
         }
     }
 
@@ -162,7 +214,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_outcome(turn, outcome, buffer),
             Self::Amqp(connection) => connection.on_outcome(turn, outcome, buffer),
-            Self::Member(_) => Next::Wait,
+            Self::Member(_) | Self::Relayed(_) => Next::Wait,
         }
     }
 
@@ -177,6 +229,8 @@ impl Peer {
             Self::Mqtt(connection) => connection.on_close(turn, reason, farewell),
             Self::Amqp(connection) => connection.on_close(turn, reason),
             Self::Member(connection) => connection.on_close(),
+            // The session does not end: the client finds it again over another broker.
+            Self::Relayed(_) => Next::Gone,
         }
     }
 
@@ -186,6 +240,7 @@ impl Peer {
             Self::Mqtt(connection) => connection.on_timer(turn, buffer),
             Self::Amqp(connection) => connection.on_timer(turn, buffer),
             Self::Member(_) => Next::Wait,
+            Self::Relayed(connection) => connection.on_timer(turn),
         }
     }
 
@@ -195,6 +250,7 @@ impl Peer {
             Self::Mqtt(connection) => connection.deadline(),
             Self::Amqp(connection) => connection.deadline(),
             Self::Member(_) => None,
+            Self::Relayed(connection) => connection.deadline(),
         }
     }
 
@@ -203,7 +259,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_stranger(),
             Self::Amqp(connection) => connection.is_stranger(),
-            Self::Member(_) => false,
+            Self::Member(_) | Self::Relayed(_) => false,
         }
     }
 
@@ -212,7 +268,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_unread(),
             Self::Amqp(connection) => connection.is_held_back(),
-            Self::Member(_) => false,
+            Self::Member(_) | Self::Relayed(_) => false,
         }
     }
 
@@ -221,7 +277,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.is_at_limit(now),
             Self::Amqp(connection) => connection.is_at_limit(now),
-            Self::Member(_) => false,
+            Self::Member(_) | Self::Relayed(_) => false,
         }
     }
 
@@ -230,7 +286,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.can_move(),
             Self::Amqp(connection) => connection.can_move(),
-            Self::Member(_) => false,
+            Self::Member(_) | Self::Relayed(_) => false,
         }
     }
 
@@ -238,7 +294,7 @@ impl Peer {
     pub fn partner(&self, owner: &Arc<dyn Owner>) -> Option<ConnectionId> {
         match self {
             Self::Mqtt(connection) => connection.partner(owner),
-            Self::Amqp(_) | Self::Member(_) => None,
+            Self::Amqp(_) | Self::Member(_) | Self::Relayed(_) => None,
         }
     }
 
@@ -255,7 +311,7 @@ impl Peer {
                 let given = connection.move_to(owner, |connection| adopt(Self::Amqp(connection)));
                 given.map_err(Self::Amqp)
             }
-            member @ Self::Member(_) => Err(member),
+            other @ (Self::Member(_) | Self::Relayed(_)) => Err(other),
         }
     }
 }

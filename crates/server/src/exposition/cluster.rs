@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::header;
-use crate::cluster::{MemberView, View};
+use crate::cluster::{Direction, MemberView, View};
 use crate::shared::Shared;
 
 /// The states in which another broker can be.
@@ -22,6 +22,25 @@ pub fn cluster(text: &mut String, shared: &Shared) {
     let name = "barid_cluster_filters";
     header(text, name, "gauge", "Distinct topic filters that the sessions of this broker have.");
     let _ = writeln!(text, "{name} {filters}");
+    for (name, help, direction) in [
+        (
+            "barid_cluster_relayed_clients",
+            "Clients of this broker that have their sessions at another one.",
+            Direction::ToOther,
+        ),
+        (
+            "barid_cluster_hosted_clients",
+            "Clients of other brokers that have their sessions at this one.",
+            Direction::FromOther,
+        ),
+    ] {
+        header(text, name, "gauge", help);
+        let _ = writeln!(text, "{name} {}", cluster.relays.count(direction));
+    }
+    let name = "barid_cluster_refused_relays_total";
+    let help = "Clients refused because the broker that has their sessions could not be reached.";
+    header(text, name, "counter", help);
+    let _ = writeln!(text, "{name} {}", cluster.relays.refused());
     type Read = fn(&MemberView) -> i128;
     let of_members: [(&str, &str, &str, Read); 6] = [
         (

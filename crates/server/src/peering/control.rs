@@ -103,8 +103,9 @@ fn tell_connected(
     loop {
         match next {
             Ok(one) => {
-                let Connected { tenant, client_id, at } = &*one;
-                Frame::Connected { tenant, client: client_id, at: *at }.encode(out);
+                let Connected { tenant, client_id, at, begins_anew } = &*one;
+                let (at, begins_anew) = (*at, *begins_anew);
+                Frame::Connected { tenant, client: client_id, at, begins_anew }.encode(out);
             }
             Err(TryRecvError::Lagged(missed)) => warn!(
                 missed,
@@ -171,9 +172,9 @@ fn on_frame(
             clustering.engine().on_told(place);
             Frame::Heard(version).encode(out);
         }
-        Frame::Connected { tenant, client, at } => {
-            let wins = peer.name > clustering.me().name;
-            engine.connected_elsewhere(tenant, client, at, wins);
+        Frame::Connected { tenant, client, at, begins_anew } => {
+            let wins = *peer.name > *clustering.name();
+            engine.connected_elsewhere((tenant, client), at, begins_anew, wins);
         }
         Frame::Leaving => clustering.on_leaving(engine, peer),
         _ => return Err(broken(FrameError::Unexpected)),

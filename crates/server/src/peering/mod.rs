@@ -8,10 +8,12 @@
 //! | `greeting.rs` | the handshake over a socket |
 //! | `control.rs` | the control links, in both directions |
 //! | `carrying.rs` | the message links of the IO threads |
+//! | `relaying.rs` | the client links: clients that have their sessions at another broker |
 
 mod carrying;
 mod control;
 mod greeting;
+mod relaying;
 
 use std::collections::HashSet;
 use std::io;
@@ -29,16 +31,19 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::cluster::Clustering;
+use crate::descriptors::Descriptors;
 use crate::event_loop::IoThreads;
 use crate::listener::Bound;
 use crate::shared::Shared;
 use crate::system;
+use crate::transport::{ListenerContext, Protocol};
 use carrying::{carry, hand_in};
 use control::{hear, speak};
 use greeting::{Greeted, NoLink, answer, dial};
+use relaying::{open_links, take_over};
 
 /// Maximum number of handshakes at a time with brokers that open links.
-const GREETED_TOGETHER: usize = 64;
+const GREETED_TOGETHER: usize = 1_024;
 
 /// Time between two attempts to reach a broker.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -58,6 +63,7 @@ pub struct BoundCluster {
 pub struct ListeningCluster {
     listener: TcpListener,
     runtime: Runtime,
+    address: SocketAddr,
 }
 
 /// The running thread of the cluster.
@@ -75,6 +81,9 @@ pub struct Peering {
     clustering: Arc<Clustering>,
     shared: Arc<Shared>,
     threads: IoThreads,
+    descriptors: Descriptors,
+    /// The listener of clients that other brokers pass on.
+    passed_on: Arc<ListenerContext>,
     /// The addresses in the configuration.
     configured: Vec<String>,
     /// The addresses that have a task.
@@ -98,12 +107,13 @@ impl BoundCluster {
 
     /// Starts to listen. Links wait until the thread has been started.
     pub fn listen(self) -> io::Result<ListeningCluster> {
+        let address = self.address();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _entered = runtime.enter();
             TcpListener::from_std(self.bound.listen()?)?
         };
-        Ok(ListeningCluster { listener, runtime })
+        Ok(ListeningCluster { listener, runtime, address })
     }
 }
 
@@ -114,14 +124,26 @@ impl ListeningCluster {
         clustering: Arc<Clustering>,
         shared: Arc<Shared>,
         threads: IoThreads,
+        descriptors: Descriptors,
         peers: Vec<String>,
     ) -> ClusterThread {
-        let Self { listener, runtime } = self;
+        let Self { listener, runtime, address } = self;
         let (stop, stopped) = watch::channel(false);
+        let passed_on = Arc::new(ListenerContext {
+            name: "cluster",
+            protocol: Protocol::Mqtt,
+            address,
+            proxy_protocol: false,
+            websocket: None,
+            tls: None,
+            strangers: Arc::clone(&shared.strangers),
+        });
         let peering = Arc::new(Peering {
             clustering,
             shared,
             threads,
+            descriptors,
+            passed_on,
             configured: peers,
             addresses: Mutex::default(),
             spoken_to: Mutex::default(),
@@ -158,6 +180,9 @@ impl Stop {
 fn run(runtime: &Runtime, peering: &Arc<Peering>, listener: TcpListener) {
     runtime.block_on(async {
         tokio::spawn(listen(Arc::clone(peering), listener));
+        if let Some(wanted) = peering.clustering.relays.take_wanted() {
+            tokio::spawn(open_links(Arc::clone(peering), wanted));
+        }
         for address in &peering.configured {
             peering.reach(address.clone());
         }
@@ -336,5 +361,6 @@ async fn serve(peering: &Arc<Peering>, greeted: Result<Greeted, NoLink>) -> Resu
             clustering.on_hello(&peering.shared.engine, peer);
             hand_in(peering, thread, greeted)
         }
+        Purpose::Client => take_over(peering, greeted).await,
     }
 }

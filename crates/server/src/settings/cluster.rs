@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use barid_engine::amqp::Secret;
+use barid_peers::Placement;
 use serde::Deserialize;
 
 use super::Settings;
@@ -25,13 +26,30 @@ pub struct ClusterSettings {
     /// this broker may be among them.
     #[serde(default)]
     pub peers: Vec<String>,
+    /// The brokers that have the sessions that outlive their connections: slot `i` belongs to `homes[i % homes.len()]`. Empty:
+    /// such a session is at the broker where it began.
+    #[serde(default)]
+    pub homes: Vec<String>,
+    /// Number of slots, a power of two up to 4,096.
+    #[serde(default = "slots")]
+    pub slots: u16,
     /// The secret of the cluster. The code that reads the configuration stores the contents of `secret_file` here.
     pub secret: Option<Secret>,
     /// Path of a file that holds the secret. White space around the secret is ignored.
     pub secret_file: Option<PathBuf>,
 }
 
+/// Number of slots unless something else is set: eight for each of four brokers.
+fn slots() -> u16 {
+    32
+}
+
 impl ClusterSettings {
+    /// The map of slots; `None`: there are no homes, or the map is not valid.
+    pub fn placement(&self) -> Option<Placement> {
+        Placement::new(self.slots, self.homes.clone())
+    }
+
     /// The secret of the cluster.
     ///
     /// # Panics

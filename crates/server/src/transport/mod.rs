@@ -23,6 +23,7 @@ use parking_lot::RwLock;
 use rustls::{ServerConfig, ServerConnection};
 use tracing::debug;
 
+use crate::cluster::Relayed;
 use crate::strangers::{Collected, Strangers};
 use websocket::{WebSocket, WebSocketOptions};
 
@@ -69,6 +70,17 @@ pub struct Accepted {
     pub peer: SocketAddr,
     /// The listener that accepted the connection.
     pub listener: Arc<ListenerContext>,
+    /// The client, if another broker passes it on.
+    pub passed_on: Option<Box<PassedOn>>,
+}
+
+/// A client that is connected to another broker, which passes its bytes on.
+#[derive(Debug)]
+pub struct PassedOn {
+    /// The names in the certificate that the client has shown to that broker.
+    pub certificate: Option<CertificateNames>,
+    /// Counts the client.
+    pub counted: Relayed,
 }
 
 /// The parts of a connection that do not depend on the protocol of its client.
@@ -137,7 +149,7 @@ impl Transport {
 
     /// Returns the certificate that the client has shown and that an authority of the listener has issued, in
     /// DER.
-    fn client_certificate(&self) -> Option<&[u8]> {
+    pub fn client_certificate(&self) -> Option<&[u8]> {
         match self {
             Self::Plain(_) | Self::WebSocket(_) => None,
             Self::Tls(stream) => stream.client_certificate(),

@@ -1,0 +1,146 @@
+//! Clients that have their sessions at another broker than the one that they have reached.
+//!
+//! The broker that a client has reached passes its bytes on over a client link, one for each client.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+/// Maximum number of clients that wait for links.
+const WAITING_MAX: usize = 16_384;
+
+/// Told of the link, or why there is none. Not called if the broker stops.
+pub type Reply = Box<dyn FnOnce(Result<TcpStream, NoHome>) + Send>;
+
+/// A client that waits for a link to the broker that has its session.
+pub struct Wanted {
+    /// The name of that broker.
+    pub home: Box<str>,
+    /// The address of the client.
+    pub address: SocketAddr,
+    /// The certificate that the client has shown, in DER; empty: none.
+    pub certificate: Box<[u8]>,
+    /// Whoever waits for the link.
+    pub reply: Reply,
+}
+
+/// Reason for which there is no link to the broker that has a session.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NoHome {
+    /// The broker with this name cannot be reached.
+    #[error("the broker {0}, which has the session, cannot be reached at present")]
+    NotUp(Box<str>),
+    /// The broker with this name has not taken the client.
+    #[error("the broker {0}, which has the session, does not answer: {1}")]
+    NoLink(Box<str>, String),
+    /// Too many clients wait.
+    #[error("too many clients wait for links to other brokers")]
+    Busy,
+    /// No link has come in time.
+    #[error("no link to the broker {0}, which has the session, within connect_timeout")]
+    TimedOut(Box<str>),
+}
+
+/// The clients of one broker that have their sessions at another one, and those that others pass on to it.
+#[derive(Debug)]
+pub struct Relays {
+    wanted: mpsc::Sender<Wanted>,
+    receiver: Mutex<Option<mpsc::Receiver<Wanted>>>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    to_others: AtomicU64,
+    from_others: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The direction in which a client is passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Its session is at another broker.
+    ToOther,
+    /// Another broker passes it on to this one.
+    FromOther,
+}
+
+/// Counts a client as long as it exists.
+pub struct Relayed {
+    counts: Arc<Counts>,
+    direction: Direction,
+}
+
+impl Default for Relays {
+    fn default() -> Self {
+        let (wanted, receiver) = mpsc::channel(WAITING_MAX);
+        Self { wanted, receiver: Mutex::new(Some(receiver)), counts: Arc::default() }
+    }
+}
+
+impl Relays {
+    /// Asks for a link. The reply may come before this returns.
+    pub fn want(&self, wanted: Wanted) {
+        if let Err(error) = self.wanted.try_send(wanted) {
+            (error.into_inner().reply)(Err(NoHome::Busy));
+        }
+    }
+
+    /// Returns what is asked for, for the one who opens the links. Returns `None` the second time.
+    pub fn take_wanted(&self) -> Option<mpsc::Receiver<Wanted>> {
+        self.receiver.lock().take()
+    }
+
+    /// Counts a client as long as the returned value exists.
+    pub fn begins(&self, direction: Direction) -> Relayed {
+        self.counts.of(direction).fetch_add(1, Ordering::Relaxed);
+        Relayed { counts: Arc::clone(&self.counts), direction }
+    }
+
+    /// Number of clients now.
+    pub fn count(&self, direction: Direction) -> u64 {
+        self.counts.of(direction).load(Ordering::Relaxed)
+    }
+
+    /// A client was refused because there was no link.
+    pub fn refuses(&self) {
+        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of clients that were refused because there was no link.
+    pub fn refused(&self) -> u64 {
+        self.counts.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Counts {
+    fn of(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::ToOther => &self.to_others,
+            Direction::FromOther => &self.from_others,
+        }
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.counts.of(self.direction).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Relayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Relayed").field(&self.direction).finish()
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wanted").field("home", &self.home).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,373 @@
+//! A client that has its session at another broker: its bytes are passed on, and what that broker sends comes back.
+//!
+//! ```text
+//!  Waiting ──► Open ──► Ending ──► (gone)
+//!     │                   ▲
+//!     └───────────────────┘
+//! ```
+//!
+//! TLS and WebSocket end here. The other broker reads MQTT from the link as from a socket of the client.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use barid_core::time::MonoTime;
+use barid_engine::ids::ConnectionId;
+use barid_engine::mqtt::{Refusal, refuse};
+use barid_engine::wire::Wire as _;
+use mqtt_proto::{Connect, FixedHeader, ReasonCode};
+use tracing::debug;
+
+use super::mqtt::CONNECT_MAX;
+use crate::cluster::{Direction, NoHome, Relayed, Reply, Wanted};
+use crate::shared::Shared;
+use crate::strangers::Collected;
+use crate::transport::{Parts, Tcp, Transport};
+use crate::turn::{IoTurn, Next, Readiness};
+
+/// Maximum number of reads in each direction before other connections have their turn.
+const READS_PER_TURN: usize = 4;
+
+/// Time that each side has to close when the other one has ended.
+const LINGER: Duration = Duration::from_secs(2);
+
+const UNREACHABLE: Refusal =
+    Refusal::new(ReasonCode::ServerUnavailable, "the broker with the session cannot be reached");
+
+/// The connection of a client that has its session at another broker.
+#[derive(Debug)]
+pub struct RelayedConnection {
+    id: ConnectionId,
+    socket: Arc<Tcp>,
+    peer: SocketAddr,
+    home: Box<str>,
+    client: Client,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The link is being opened. `_collected` counts the bytes of the client.
+    Waiting { until: MonoTime, _collected: Collected },
+    /// Bytes pass in both directions.
+    Open { link: Link, _counted: Relayed },
+    /// One side has ended, and the other one has until then to take the rest.
+    Ending { link: Option<Link>, until: MonoTime },
+}
+
+/// The side of the client.
+#[derive(Debug)]
+struct Client {
+    transport: Transport,
+    /// Bytes of the client that the link has not taken.
+    unsent: Vec<u8>,
+    /// Whether there may be something to read.
+    is_ready: bool,
+    has_ended: bool,
+}
+
+/// The side of the broker that has the session.
+#[derive(Debug)]
+struct Link {
+    socket: Arc<Tcp>,
+    /// Bytes of that broker that the client has not taken.
+    unsent: Vec<u8>,
+    /// Whether there may be something to read.
+    is_ready: bool,
+    has_ended: bool,
+}
+
+impl RelayedConnection {
+    /// Creates the connection of a client that was an MQTT client until now, and asks for a link. The client has until
+    /// `until`.
+    pub fn new(
+        parts: Parts,
+        home: Box<str>,
+        until: MonoTime,
+        shared: &Shared,
+        reply: Reply,
+    ) -> Self {
+        let Parts { id, socket, transport, listener, peer, unread } = parts;
+        let mut collected = Collected::new(&listener.strangers);
+        let certificate = transport.client_certificate().unwrap_or_default().into();
+        let wanted = Wanted { home: home.clone(), address: peer, certificate, reply };
+        match (&shared.cluster, collected.set(unread.len())) {
+            (Some(cluster), Ok(())) => cluster.relays.want(wanted),
+            _ => (wanted.reply)(Err(NoHome::Busy)),
+        }
+        let client = Client { transport, unsent: unread, is_ready: true, has_ended: false };
+        Self {
+            id,
+            socket,
+            peer,
+            home,
+            client,
+            stage: Stage::Waiting { until, _collected: collected },
+        }
+    }
+
+    /// The number of the connection.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// The socket of the client, for the kernel to watch.
+    pub fn socket(&self) -> &Arc<Tcp> {
+        &self.socket
+    }
+
+    /// The link has been opened, or not.
+    pub fn on_link(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        link: Result<Arc<Tcp>, NoHome>,
+        buffer: &mut [u8],
+    ) -> Next {
+        if !matches!(self.stage, Stage::Waiting { .. }) {
+            return Next::Wait;
+        }
+        match (link, &turn.shared.cluster) {
+            (Ok(socket), Some(cluster)) => {
+                let link = Link { socket, unsent: Vec::new(), is_ready: true, has_ended: false };
+                let counted = cluster.relays.begins(Direction::ToOther);
+                self.stage = Stage::Open { link, _counted: counted };
+                self.pass_on(turn, buffer)
+            }
+            (Err(reason), _) => self.refuse(turn, &reason),
+            (Ok(_), None) => Next::Gone,
+        }
+    }
+
+    /// Handles a report of the kernel about the socket of the client.
+    pub fn on_event(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        buffer: &mut [u8],
+        readiness: Readiness,
+    ) -> Next {
+        self.client.is_ready |= readiness.readable || readiness.closed;
+        if let Stage::Waiting { .. } = self.stage {
+            return if readiness.broken { Next::Gone } else { Next::Wait };
+        }
+        self.pass_on(turn, buffer)
+    }
+
+    /// Handles a report of the kernel about the link.
+    pub fn on_link_event(
+        &mut self,
+        turn: &mut IoTurn<'_>,
+        buffer: &mut [u8],
+        readiness: Readiness,
+    ) -> Next {
+        if let Stage::Open { link, .. } | Stage::Ending { link: Some(link), .. } = &mut self.stage {
+            link.is_ready |= readiness.readable || readiness.closed;
+        }
+        self.pass_on(turn, buffer)
+    }
+
+    /// Handles a timer.
+    pub fn on_timer(&mut self, turn: &mut IoTurn<'_>) -> Next {
+        let now = turn.turn.context.worker.now;
+        match &self.stage {
+            Stage::Waiting { until, .. } if now >= *until => {
+                let reason = NoHome::TimedOut(self.home.clone());
+                self.refuse(turn, &reason)
+            }
+            Stage::Ending { until, .. } if now >= *until => Next::Gone,
+            _ => Next::Wait,
+        }
+    }
+
+    /// Returns the time by which the connection needs a turn at the latest.
+    pub fn deadline(&self) -> Option<MonoTime> {
+        match &self.stage {
+            Stage::Waiting { until, .. } | Stage::Ending { until, .. } => Some(*until),
+            Stage::Open { .. } => None,
+        }
+    }
+
+    /// Refuses the client, whose CONNECT was not passed on.
+    fn refuse(&mut self, turn: &mut IoTurn<'_>, reason: &NoHome) -> Next {
+        let shared = turn.shared;
+        if let Some(cluster) = &shared.cluster {
+            cluster.relays.refuses();
+        }
+        let text = reason.to_string();
+        let unsent = std::mem::take(&mut self.client.unsent);
+        let connect = FixedHeader::read(&unsent, CONNECT_MAX).ok().flatten().and_then(|header| {
+            let body = unsent.get(header.header_len..header.packet_len())?;
+            Connect::decode(header, body).ok()
+        });
+        if let Some(connect) = connect {
+            let refusal = UNREACHABLE.because(text);
+            let is_configured =
+                |tenant: &str| shared.logins.know_tenant(&shared.settings(), tenant);
+            let out = &mut self.client.transport;
+            refuse(turn.turn.context, out, self.peer, &connect, &refusal, is_configured);
+        }
+        debug!(peer = %self.peer, "refused a client: {reason}");
+        self.client.transport.close();
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let until = turn.turn.context.worker.now.after(LINGER);
+        self.stage = Stage::Ending { link: None, until };
+        Next::Again
+    }
+
+    /// Passes bytes on in both directions.
+    fn pass_on(&mut self, turn: &IoTurn<'_>, buffer: &mut [u8]) -> Next {
+        // Output that TLS and WebSocket have buffered goes first.
+        let _ = self.client.transport.flush();
+        let mut more = true;
+        for _ in 0..READS_PER_TURN {
+            more = match &mut self.stage {
+                Stage::Waiting { .. } => return Next::Wait,
+                Stage::Open { link, .. } | Stage::Ending { link: Some(link), .. } => {
+                    let out = link.take_from(&mut self.client, buffer);
+                    self.client.take_from(link, buffer) | out
+                }
+                Stage::Ending { link: None, .. } => self.client.discard(buffer),
+            };
+            if !more {
+                break;
+            }
+        }
+        match self.settle(turn.turn.context.worker.now) {
+            Next::Wait if more => Next::Again,
+            next => next,
+        }
+    }
+
+    /// Ends one side when the other one has ended and all its bytes were passed on.
+    fn settle(&mut self, now: MonoTime) -> Next {
+        let link = match &mut self.stage {
+            Stage::Open { link, .. } | Stage::Ending { link: Some(link), .. } => link,
+            Stage::Ending { link: None, .. } if self.client.has_ended => return Next::Gone,
+            Stage::Waiting { .. } | Stage::Ending { .. } => return Next::Wait,
+        };
+        if self.client.has_ended && link.has_ended {
+            return Next::Gone;
+        }
+        if !self.client.has_ended && !link.has_ended {
+            return Next::Wait;
+        }
+        if self.client.has_ended && self.client.unsent.is_empty() {
+            let _ = link.socket.shutdown(Shutdown::Write);
+        }
+        if link.has_ended && link.unsent.is_empty() {
+            self.client.transport.close();
+            let _ = self.socket.shutdown(Shutdown::Write);
+        }
+        let stage = std::mem::replace(&mut self.stage, Stage::Ending { link: None, until: now });
+        self.stage = match stage {
+            Stage::Open { link, .. } => {
+                Stage::Ending { link: Some(link), until: now.after(LINGER) }
+            }
+            other => other,
+        };
+        Next::Wait
+    }
+}
+
+impl Client {
+    /// Takes bytes from the link, unless the client has not taken the last ones. Returns whether there may be more.
+    fn take_from(&mut self, link: &mut Link, buffer: &mut [u8]) -> bool {
+        let unsent = &mut link.unsent;
+        let transport = &mut self.transport;
+        if self.has_ended {
+            unsent.clear();
+        }
+        if !put(unsent, &[], |bytes| transport.write(bytes)) {
+            return false;
+        }
+        let Some(count) =
+            take(&mut link.is_ready, &mut link.has_ended, || (&link.socket.0).read(buffer))
+        else {
+            return false;
+        };
+        if !self.has_ended {
+            put(unsent, &buffer[..count], |bytes| transport.write(bytes));
+        }
+        true
+    }
+
+    /// Reads what nobody wants. Returns whether there may be more.
+    fn discard(&mut self, buffer: &mut [u8]) -> bool {
+        let transport = &mut self.transport;
+        take(&mut self.is_ready, &mut self.has_ended, || transport.read(buffer)).is_some()
+    }
+}
+
+impl Link {
+    /// Takes bytes from the client, unless the link has not taken the last ones. Returns whether there may be more.
+    fn take_from(&mut self, client: &mut Client, buffer: &mut [u8]) -> bool {
+        let (unsent, socket) = (&mut client.unsent, &self.socket);
+        if self.has_ended {
+            unsent.clear();
+        }
+        if !put(unsent, &[], |bytes| socket.write(bytes)) {
+            return false;
+        }
+        let transport = &mut client.transport;
+        let Some(count) =
+            take(&mut client.is_ready, &mut client.has_ended, || transport.read(buffer))
+        else {
+            return false;
+        };
+        if !self.has_ended {
+            put(unsent, &buffer[..count], |bytes| socket.write(bytes));
+        }
+        true
+    }
+}
+
+/// Writes `unsent` and, if that is all gone, `fresh`; what cannot be written now is `unsent` afterwards. Returns whether
+/// that is nothing. A side that cannot be written to any more takes everything: its end is found when it is read.
+fn put(
+    unsent: &mut Vec<u8>,
+    fresh: &[u8],
+    mut write: impl FnMut(&[u8]) -> io::Result<usize>,
+) -> bool {
+    let mut write_all = |mut bytes: &[u8]| {
+        let before = bytes.len();
+        while !bytes.is_empty() {
+            match write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return before,
+            }
+        }
+        before - bytes.len()
+    };
+    let written = write_all(unsent);
+    if written < unsent.len() {
+        unsent.drain(..written);
+        unsent.extend_from_slice(fresh);
+        return false;
+    }
+    // An idle connection keeps no buffer.
+    *unsent = Vec::new();
+    unsent.extend_from_slice(&fresh[write_all(fresh)..]);
+    unsent.is_empty()
+}
+
+/// Reads if there may be something to read. Returns the number of bytes; `None`: there is nothing, or no more.
+fn take(
+    is_ready: &mut bool,
+    has_ended: &mut bool,
+    read: impl FnOnce() -> io::Result<usize>,
+) -> Option<usize> {
+    if !*is_ready || *has_ended {
+        return None;
+    }
+    match read() {
+        Ok(0) => *has_ended = true,
+        Ok(count) => return Some(count),
+        Err(error) if error.kind() == ErrorKind::Interrupted => return Some(0),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => *is_ready = false,
+        Err(_) => *has_ended = true,
+    }
+    None
+}

@@ -1,0 +1,250 @@
+"""Sessions that outlive their connections: each is at one broker, and is found over all of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+import uuid
+
+import pytest
+
+import wire
+from broker import until
+from cluster import Member
+
+HOUR = {"session_expiry_interval": 3_600}
+UNAVAILABLE = {wire.V311: 3, wire.V5: 0x88}
+TAKEN_OVER = 0x8E
+
+
+def name() -> str:
+    return uuid.uuid4().hex[:20]
+
+
+def stored(client, to: Member, client_id: str, version: int = wire.V5, **options) -> wire.Client:
+    """Connects a client with a session that outlives the connection, and that it has had before if there is one."""
+    properties = {**HOUR, **options.pop("properties", {})} if version == wire.V5 else None
+    return client(to, client_id, version, clean=False, properties=properties, **options)
+
+
+def home_of(client_id: str, members) -> Member:
+    """Returns the broker that has the session of a client."""
+    path = f"/v1/tenants/default/sessions/{client_id}"
+    found = [member for member in members if member.http(path)[0] == 200]
+    assert len(found) == 1, [member.name for member in found]
+    return found[0]
+
+
+def clients_at(member: Member, members) -> itertools.count:
+    """Returns identifiers of clients whose sessions belong to a broker, after asking for each."""
+    while True:
+        client_id = name()
+        probe = wire.Client(member.address)
+        probe.connect(client_id, clean=False, properties=HOUR)
+        home = home_of(client_id, members)
+        probe.disconnect()
+        if home is member:
+            yield client_id
+
+
+@pytest.mark.parametrize("version", [wire.V31, wire.V311, wire.V5])
+def test_a_session_is_found_over_every_broker(homes, client, version):
+    """Its subscription, what has arrived meanwhile, and what was not acknowledged."""
+    found = set()
+    for _ in range(6):
+        client_id = name()
+        for qos, broker in enumerate(homes):
+            one = stored(client, broker, client_id, version)
+            assert one.connack.session_present == (qos > 0 and version != wire.V31)
+            if qos == 0:
+                one.subscribe(f"{client_id}/#", qos=2)
+            else:
+                assert one.receive().payload == str(qos - 1).encode()
+            found.add(home_of(client_id, homes).name)
+            one.disconnect()
+            sender = client(homes[(qos + 1) % 3])
+            sender.publish(f"{client_id}/a", str(qos).encode(), qos=max(1, qos))
+    assert len(found) > 1, "six clients have several homes"
+
+
+def test_the_bytes_pass_in_both_directions(homes, client):
+    """Whole megabytes, while the other side is slow."""
+    pairs = [(stored(client, broker, name()), client(broker)) for broker in homes for _ in range(2)]
+    payload = bytes(range(256)) * 400
+    for one, sender in pairs:
+        one.subscribe(one.client_id, qos=1)
+        for _ in range(20):
+            sender.send(wire.publish(one.client_id, payload))
+    time.sleep(0.2)
+    for one, sender in pairs:
+        for _ in range(20):
+            assert one.receive().payload == payload
+        sender.subscribe(f"{one.client_id}/back")
+        for _ in range(20):
+            one.send(wire.publish(f"{one.client_id}/back", payload))
+        for _ in range(20):
+            assert sender.receive().payload == payload
+        assert one.publish(f"{one.client_id}/nobody", b"", qos=2).reason in (0, 0x10)
+
+
+def test_the_older_connection_is_told(homes, client):
+    for older, newer in itertools.permutations(homes, 2):
+        client_id = name()
+        one = stored(client, older, client_id)
+        begin = time.monotonic()
+        stored(client, newer, client_id)
+        one.expect_refused(TAKEN_OVER)
+        assert time.monotonic() - begin < 1
+
+
+def test_exactly_once_over_changing_brokers(homes, client):
+    """A publisher of QoS 2 that loses its connection after each packet, and goes on at the next broker."""
+    client_id, topic = name(), name()
+    receiver = stored(client, homes[2], name())
+    receiver.subscribe(topic, qos=2)
+    brokers = itertools.cycle(homes)
+    for number in range(6):
+        one = stored(client, next(brokers), client_id)
+        one.send(wire.publish(topic, str(number).encode(), 2, 7))
+        one.expect(wire.PUBREC)
+        one.drop()
+        one = stored(client, next(brokers), client_id)
+        one.send(wire.publish(topic, str(number).encode(), 2, 7, dup=True))
+        one.expect(wire.PUBREC)
+        one.send(wire.acknowledge(wire.PUBREL, 7, flags=2))
+        one.expect(wire.PUBCOMP)
+        one.drop()
+    assert [message.payload for message in receiver.receive_all(count=6)] == [str(number).encode() for number in range(6)]
+
+
+def test_a_clean_start_ends_the_session_wherever_it_is(homes, client):
+    for broker in homes:
+        client_id = name()
+        one = stored(client, homes[0], client_id)
+        one.subscribe(client_id, qos=1)
+        one.disconnect()
+        client(broker, client_id).disconnect()
+        until(lambda client_id=client_id: all(
+            member.http(f"/v1/tenants/default/sessions/{client_id}")[0] == 404 for member in homes))
+        assert not stored(client, homes[1], client_id).connack.session_present
+
+
+def test_the_will_of_a_client_is_published_once(homes, client):
+    watcher = client(homes[0])
+    for broker in homes:
+        client_id = name()
+        watcher.subscribe(f"{client_id}/#", qos=1)
+        one = stored(client, broker, client_id, will=wire.Will(f"{client_id}/will", b"gone", 1))
+        one.drop()
+        assert [message.payload for message in watcher.receive_all(count=1)] == [b"gone"]
+
+
+def test_an_assigned_identifier_belongs_to_a_session_that_is_found(homes, client):
+    for broker, other in itertools.permutations(homes, 2):
+        one = stored(client, broker, "")
+        client_id = one.connack.properties["assigned_client_identifier"]
+        one.disconnect()
+        assert home_of(client_id, homes) is broker
+        assert stored(client, other, client_id).connack.session_present
+
+
+def test_many_clients_at_once(homes):
+    """They all come over one broker, and leave nothing behind."""
+    begin = homes[0].metric("^process_open_fds")
+    clients: list[wire.Client] = []
+
+    def come(count: int) -> None:
+        for _ in range(count):
+            one = wire.Client(homes[0].address)
+            one.connect(name(), clean=False, properties={"session_expiry_interval": 1})
+            one.ping()
+            clients.append(one)
+
+    threads = [threading.Thread(target=come, args=(40,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(clients) == 320
+    away = homes[0].metric("^barid_cluster_relayed_clients")
+    assert 120 < away < 320
+    assert homes[1].metric("^barid_cluster_hosted_clients") + homes[2].metric("^barid_cluster_hosted_clients") == away
+    for one in clients:
+        one.drop()
+    until(lambda: homes[0].metric("^barid_cluster_relayed_clients") == 0)
+    until(lambda: homes[1].metric("^barid_cluster_hosted_clients") == 0)
+    until(lambda: homes[0].metric("^process_open_fds") <= begin + 5)
+
+
+@pytest.mark.parametrize("version", [wire.V311, wire.V5])
+def test_while_its_home_is_down_a_client_is_told(cluster_of, client, version):
+    cluster = cluster_of(3, homes=True)
+    client_id = next(clients_at(cluster[2], cluster))
+    cluster[2].kill9()
+    until(lambda: cluster[0].states()["b3"] == "down")
+    refused = wire.Client(cluster[0].address, version)
+    refused.send(wire.connect(client_id, version, clean=False, properties=HOUR if version == wire.V5 else None))
+    connack = refused.expect(wire.CONNACK)
+    assert connack.reason == UNAVAILABLE[version]
+    if version == wire.V5:
+        assert connack.properties["reason_string"] == "the broker with the session cannot be reached"
+    refused.expect_closed()
+    assert cluster[0].metric("^barid_cluster_refused_relays_total") == 1
+    denials = json.loads(cluster[0].http("/v1/tenants/default/denials")[1])
+    assert "broker b3" in json.dumps(denials)
+    others = client(cluster[0], client_id)
+    others.ping()
+    others.disconnect()
+    cluster[2].start()
+    cluster.settles()
+    assert stored(client, cluster[0], client_id, version).connack.session_present
+
+
+def test_a_home_that_dies_ends_the_connections(cluster_of, client):
+    cluster = cluster_of(3, homes=True)
+    client_id = next(clients_at(cluster[1], cluster))
+    one = stored(client, cluster[0], client_id)
+    one.subscribe(client_id, qos=1)
+    cluster[1].kill9()
+    one.expect_closed(2)
+    cluster[1].start()
+    cluster.settles()
+    again = stored(client, cluster[2], client_id)
+    assert again.connack.session_present
+    client(cluster[0]).publish(client_id, b"back", qos=1)
+    assert again.receive().payload == b"back"
+
+
+def test_an_edge_that_dies_leaves_the_session(cluster_of, client):
+    cluster = cluster_of(3, homes=True)
+    client_id = next(clients_at(cluster[1], cluster))
+    one = stored(client, cluster[0], client_id, will=wire.Will("left", b"gone", 1))
+    one.subscribe(client_id, qos=1)
+    watcher = client(cluster[2])
+    watcher.subscribe("left", qos=1)
+    cluster[0].kill9()
+    assert watcher.receive(b"gone")
+    client(cluster[2]).publish(client_id, b"kept", qos=1)
+    again = stored(client, cluster[2], client_id)
+    assert again.connack.session_present
+    assert again.receive().payload == b"kept"
+
+
+def test_brokers_with_other_slots_are_refused(member):
+    first = member("b1", [], homes=["b1", "b2"])
+    other = member("b2", [first.link_port], homes=["b2", "b1"])
+    until(lambda: other.cluster["problems"])
+    assert "its `slots` and `homes` are not those of this broker" in other.cluster["problems"][0]["reason"]
+    assert other.states() == {}
+
+
+def test_the_slots_are_shown(homes, three):
+    lines = homes[0].command("slots").stdout.splitlines()
+    assert lines[0].split() == ["SLOT", "BROKER", "STATE"] and len(lines) == 33
+    assert lines[4].split() == ["3", "b1", "up"] and lines[5].split() == ["4", "b2", "up"]
+    for one in homes:
+        assert one.command("slots", "--haproxy").stdout.splitlines()[:3] == ["0 b1", "1 b2", "2 b3"]
+    without = three[0].command("slots")
+    assert without.returncode != 0 and "homes" in without.stderr
