@@ -16,21 +16,29 @@ import compare
 import servers
 
 SCENARIOS = {name: compare.SCENARIOS[name] for name in ("pairs0", "pairs1", "pairs0-20k", "pairs1-20k", "fanout-16-50k", "fanout-1k-50k")}
-TARGETS = ("one", "same", "across")
+# Subscribers whose sessions outlive their connections, and are at a broker that they have not connected to.
+PERSISTENT = {
+    "persistent0": "pairs -n 100 --size 1024 --qos 0 --persistent",
+    "persistent0-20k": "pairs -n 100 --size 1024 --qos 0 --persistent --rate 20000",
+    "persistent1": "pairs -n 100 --size 1024 --qos 1 --persistent",
+}
+TARGETS, PERSISTENT_TARGETS = ("one", "same", "across"), ("one", "home", "relayed")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=3, help="of each measurement, after 1 s to warm up")
-    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), metavar="SCENARIO")
+    parser.add_argument("--scenarios", nargs="+", choices=[*SCENARIOS, *PERSISTENT], default=[*SCENARIOS, *PERSISTENT], metavar="SCENARIO")
     args = parser.parse_args()
     print(f"{args.rounds} rounds of {args.seconds} s. Median [least–most].")
     for name in args.scenarios:
-        arguments = [*SCENARIOS[name].split(), "--version", "311", "--duration", str(args.seconds)]
-        results = {target: [] for target in TARGETS}
+        version = "5" if name in PERSISTENT else "311"
+        arguments = [*(SCENARIOS | PERSISTENT)[name].split(), "--version", version, "--duration", str(args.seconds)]
+        targets = PERSISTENT_TARGETS if name in PERSISTENT else TARGETS
+        results = {target: [] for target in targets}
         for number in range(args.rounds):
-            for target in compare.rotated(list(TARGETS), number):
+            for target in compare.rotated(list(targets), number):
                 with running(target) as (server, more):
                     results[target].append(servers.bench(server, arguments + more))
                 print(f"{name} {number + 1}/{args.rounds} {target}: done", file=sys.stderr)
@@ -50,11 +58,11 @@ def running(target: str):
     with tempfile.TemporaryDirectory(prefix="barid-bench-") as directory:
         port = servers.free_port()
         try:
-            brokers = [json.loads(line) for line in script("up", "2", "--port", str(port), "--dir", directory).splitlines()]
+            brokers = [json.loads(line) for line in script("up", "2", "--port", str(port), "--dir", directory, "--homes", "b1").splitlines()]
             await_links(brokers)
             host, first = brokers[0]["mqtt"].rsplit(":", 1)
             pids = ",".join(str(broker["pid"]) for broker in brokers)
-            more = ["--subscribers", brokers[1]["mqtt"]] if target == "across" else []
+            more = ["--subscribers", brokers[1]["mqtt"]] if target in ("across", "relayed") else []
             yield servers.Server(host, int(first), pids), more
         finally:
             script("down", "--dir", directory)

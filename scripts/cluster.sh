@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # A cluster of brokers on this machine, on loopback.
 #
-#   scripts/cluster.sh up 3 [--dir DIR] [--port PORT]   start brokers b1, b2, b3; prints a line of JSON for each
+#   scripts/cluster.sh up 3 [--dir DIR] [--port PORT] [--homes b1,b2]
+#                                                       start brokers b1, b2, b3; prints a line of JSON for each
 #   scripts/cluster.sh status [--dir DIR]               the same lines, for the brokers that run
 #   scripts/cluster.sh kill9 b2 [--dir DIR]             kill a broker, as a crash would
 #   scripts/cluster.sh start b2 [--dir DIR]             start it again, with its data
 #   scripts/cluster.sh down [--dir DIR]                 stop all brokers; their data stays
 #
 # DIR (./cluster-data) has the data, the configuration and the log of each broker. The brokers use five ports each, from
-# PORT (1883) on: MQTT, WebSocket, AMQP, admin, and the one for each other.
+# PORT (1883) on: MQTT, WebSocket, AMQP, admin, and the one for each other. --homes names the brokers that have sessions
+# that outlive their connections (all of them).
 # Environment: BARID_BIN, the program (target/release/barid, which is built if it is missing).
 
 set -euo pipefail
 readonly ROOT=$(cd "$(dirname "$0")/.." && pwd)
 
 usage() {
-    sed -n '2,13s/^# \{0,1\}//p' "$0"
+    sed -n '2,15s/^# \{0,1\}//p' "$0"
     exit "${1:-2}"
 }
 
@@ -64,8 +66,14 @@ name = "local"
 broker = "$name"
 listen = "127.0.0.1:$((base + 4))"
 peers = [$peers]
+homes = [$(quoted "$homes")]
 secret_file = "$dir/secret"
 TOML
+}
+
+# Quotes the names in a list.
+quoted() {
+    sed 's/[^,][^,]*/"&"/g; s/,/, /g' <<<"$1"
 }
 
 # Starts a broker and waits until clients can connect.
@@ -111,11 +119,12 @@ command=${1:-}
 [[ -n $command ]] || usage
 shift
 words=()
-dir=$PWD/cluster-data port=1883
+dir=$PWD/cluster-data port=1883 homes=
 while (($# > 0)); do
     case $1 in
         --dir) dir=$(realpath -m "${2:?--dir needs a directory}") && shift 2 ;;
         --port) port=${2:?--port needs a number} && shift 2 ;;
+        --homes) homes=${2:?--homes needs names, separated by commas} && shift 2 ;;
         -h | --help) usage 0 ;;
         -*) usage ;;
         *) words+=("$1") && shift ;;
@@ -128,8 +137,12 @@ case $command in
         [[ $count =~ ^[1-9][0-9]?$ ]] && ((count <= 32)) || fail "the number of brokers is 1 to 32"
         mkdir -p "$dir"
         [[ -s $dir/secret ]] || (umask 077 && head -c 24 /dev/urandom | base64 >"$dir/secret")
-        peers=
-        for ((i = 1; i <= count; i++)); do peers+="${peers:+, }\"127.0.0.1:$((port + 5 * i - 1))\""; done
+        peers='' all=''
+        for ((i = 1; i <= count; i++)); do
+            peers+="${peers:+, }\"127.0.0.1:$((port + 5 * i - 1))\""
+            all+="${all:+,}b$i"
+        done
+        homes=${homes:-$all}
         for ((i = 1; i <= count; i++)); do
             configure "b$i" $((port + 5 * (i - 1))) "$peers"
             start "b$i"

@@ -31,6 +31,7 @@ step_setup() {
     packages_for redis-server redis-server
     packages_for npm nodejs npm
     packages_for curl curl
+    PATH=$PATH:/usr/sbin packages_for haproxy haproxy
     # Microsoft's SDK links OpenSSL.
     packages_for pkg-config pkg-config
     pkg-config --exists openssl 2>/dev/null || missing_packages+=(libssl-dev)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 
 from broker import BINARY, Broker, free_port, until
 
@@ -74,7 +75,7 @@ class Member(Broker):
 class Cluster:
     """Brokers that know each other, called `b1`, `b2` and so on. With `homes`, sessions belong to slots of all of them."""
 
-    def __init__(self, count: int, more: str = "", proxied: bool = False, homes: bool = False):
+    def __init__(self, count: int, more: str | Callable[[int], str] = "", proxied: bool = False, homes: bool = False):
         self.proxies = [Proxy() for _ in range(count)] if proxied else []
         listen = [free_port() for _ in range(count)]
         reached = [proxy.port for proxy in self.proxies] or listen
@@ -82,7 +83,8 @@ class Cluster:
         for index in range(count):
             proxy = self.proxies[index] if proxied else None
             names = [f"b{number + 1}" for number in range(count)] if homes else []
-            self.members.append(Member(f"b{index + 1}", reached, listen=listen[index], proxy=proxy, homes=names, more=more))
+            own = more(index) if callable(more) else more
+            self.members.append(Member(f"b{index + 1}", reached, listen=listen[index], proxy=proxy, homes=names, more=own))
         self.settles()
 
     def __getitem__(self, index: int) -> Member:

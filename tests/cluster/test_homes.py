@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
 import threading
 import time
 import uuid
 
 import pytest
+import websocket
 
 import wire
-from broker import until
+from broker import ROOT, free_port, until
+from certificates import Certificates
 from cluster import Member
 
 HOUR = {"session_expiry_interval": 3_600}
@@ -248,3 +256,94 @@ def test_the_slots_are_shown(homes, three):
         assert one.command("slots", "--haproxy").stdout.splitlines()[:3] == ["0 b1", "1 b2", "2 b3"]
     without = three[0].command("slots")
     assert without.returncode != 0 and "homes" in without.stderr
+
+
+class OverWebSocket:
+    """A byte stream over a WebSocket."""
+
+    def __init__(self, address: str):
+        self.socket = websocket.create_connection(address, subprotocols=["mqtt"], timeout=wire.SECONDS)
+        self.settimeout, self.close, self.unread = self.socket.settimeout, self.socket.close, b""
+
+    def sendall(self, data: bytes) -> None:
+        self.socket.send_binary(data)
+
+    def recv(self, count: int) -> bytes:
+        self.unread = self.unread or self.socket.recv()
+        data, self.unread = self.unread[:count], self.unread[count:]
+        return data
+
+
+def test_websockets_end_at_the_broker_that_a_client_reaches(homes, client):
+    payload = bytes(range(256)) * 2_000
+    sender = client(homes[0])
+    for broker in homes:
+        for _ in range(3):
+            one = wire.Client(OverWebSocket(f"ws://127.0.0.1:{broker.ws_port}/mqtt"))
+            one.connect(name(), clean=False, properties=HOUR)
+            one.subscribe(one.client_id, qos=1)
+            sender.publish(one.client_id, payload, qos=1)
+            assert one.receive().payload == payload
+            assert one.publish(f"{one.client_id}/up", payload, qos=1).reason in (0, 0x10)
+            one.stream.close()
+
+
+def test_the_certificate_of_a_client_counts_at_its_home(cluster_of, tmp_path):
+    certificates = Certificates(tmp_path)
+    ports = [free_port() for _ in range(3)]
+    tls = certificates.toml(f'client_ca = "{certificates.certificate("ca")}"')
+    config = '[auth]\nchain = ["main"]\n[auth.certificate.main]\n' + tls
+    cluster = cluster_of(3, homes=True, more=lambda index: f'{config}[listeners.mqtts]\naddress = "127.0.0.1:{ports[index]}"\n')
+    context = ssl.create_default_context(cafile=certificates.certificate("ca"))
+
+    def connect(port: int, client_id: str) -> wire.Client:
+        stream = socket.create_connection(("127.0.0.1", port), wire.SECONDS)
+        one = wire.Client(context.wrap_socket(stream, server_hostname="localhost"))
+        one.send(wire.connect(client_id, clean=False, properties=HOUR))
+        one.connack = one.expect(wire.CONNACK)
+        return one
+
+    names = [name() for _ in range(6)]
+    assert {connect(port, one).connack.reason for port in ports for one in names} == {0x86}, "no certificate"
+    context.load_cert_chain(certificates.certificate("client"), certificates.key("client"))
+    for one in names:
+        answers = [connect(port, one).connack for port in ports]
+        assert [(answer.reason, answer.session_present) for answer in answers] == [(0, False), (0, True), (0, True)]
+
+
+def test_a_balancer_finds_the_homes(homes, tmp_path):
+    """HAProxy, with the configuration of the operating page."""
+    port, slots = free_port(), tmp_path / "slots.map"
+    slots.write_text(homes[0].command("slots", "--haproxy").stdout)
+    page = (ROOT / "docs/operating/cluster.md").read_text()
+    config = re.search(r"```haproxy\n(.*?)```", page, re.DOTALL)[1].replace("bind :1883", f"bind 127.0.0.1:{port}")
+    config = config.replace("/etc/haproxy/slots.map", str(slots))
+    for number, broker in enumerate(homes, 1):
+        config = config.replace(f"10.0.0.{number}:1883", f"127.0.0.1:{broker.port}")
+    (tmp_path / "haproxy.cfg").write_text(config)
+    program = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+    balancer = subprocess.Popen([program, "-db", "-f", tmp_path / "haproxy.cfg"], stderr=subprocess.PIPE)
+    clients = []
+    try:
+        until(lambda: is_open(port))
+        for number in range(150):
+            version = (wire.V311, wire.V5)[number % 2]
+            for user in (None, "sensor", "acme/sensor"):
+                one = wire.Client(("127.0.0.1", port), version)
+                one.connect(name(), clean=False, properties=HOUR if version == wire.V5 else None, username=user)
+                clients.append(one)
+        assert sum(broker.metric("^barid_cluster_relayed_clients") for broker in homes) == 0
+        assert all(broker.metric("^barid_connections") > 100 for broker in homes)
+    finally:
+        for one in clients:
+            one.drop()
+        balancer.kill()
+        balancer.wait()
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -172,7 +172,7 @@ class TestStrangers:
             fields += (1).to_bytes(8)
             for text in ("127.0.0.1:1", "0"):
                 fields += len(text).to_bytes(2) + text.encode()
-            fields += b"\7" * 32
+            fields += bytes(8) + b"\7" * 32
             return (len(fields) + 1).to_bytes(4) + b"\1" + fields
 
         nonces = set()
@@ -181,7 +181,8 @@ class TestStrangers:
                 stream.sendall(hello())
                 welcome = b""
                 while len(welcome) < 5 or len(welcome) < 4 + int.from_bytes(welcome[:4]):
-                    welcome += stream.recv(4096)
+                    assert (more := stream.recv(4096))
+                    welcome += more
                 assert welcome[4] == 2
                 nonces.add(welcome[-64:-32])
                 # Its own proof, sent back to it, is none.
@@ -217,6 +218,11 @@ def test_a_broker_without_a_cluster_says_so(ours):
     ('name = "a"\nbroker = "b"\nsecret_file = "/nowhere"', "cannot read /nowhere"),
     ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\npeers = ["nowhere"]', "not an address"),
     ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\nlisten = "0.0.0.0:7946"', "cannot reach this address"),
+    ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\nhomes = ["b", "b"]', "b is there already"),
+    ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\nhomes = ["b c"]', "not a valid name"),
+    ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\nslots = 31', "31 slots"),
+    ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\nslots = 8192', "8192 slots"),
+    ('name = "a"\nbroker = "b"\nsecret = "0123456789abcdef"\nhomes = ["b", "c"]\nslots = 1', "1 slots for 2 homes"),
 ])
 def test_settings_that_make_no_sense_are_named(tmp_path, text, expected):
     if "listen" not in text:

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::admin::{AdminArgs, Column, Moment, Table, bytes, now, span};
 use crate::output::print;
+use crate::plural::count;
 
 /// Show the cluster that a running broker belongs to
 #[derive(clap::Args)]
@@ -152,9 +153,9 @@ fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
         let View { cluster, broker, address, filters, members, .. } = &view;
         let up = members.iter().filter(|member| member.state == "up").count();
         let mut lines = format!(
-            "broker {broker} of the cluster {cluster}, at {address}\n{up} of {} other brokers are up; {filters} topic \
-             filters here\n",
-            members.len()
+            "broker {broker} of the cluster {cluster}, at {address}\n{up} of {} other brokers are up; {} here\n",
+            members.len(),
+            count(*filters, "topic filter", "topic filters")
         );
         for sentence in &wrong {
             lines += &format!("! {sentence}\n");
