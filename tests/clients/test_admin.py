@@ -34,7 +34,7 @@ def test_the_exposition_is_what_prometheus_expects(broker, paho):
         families = list(text_string_to_metric_families(answer.read().decode()))
     seen = set()
     for family in families:
-        assert family.name.startswith("barid_") and family.documentation, family.name
+        assert family.name.startswith(("barid_", "process_")) and family.documentation, family.name
         assert family.type in ("counter", "gauge", "summary"), family.name
         for sample in family.samples:
             assert sample.name.endswith("_total") == (family.type == "counter"), sample.name

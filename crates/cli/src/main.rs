@@ -11,6 +11,7 @@ mod bench;
 mod binding;
 mod check_config;
 mod client;
+mod clients;
 mod cluster;
 mod completions;
 mod config;
@@ -25,6 +26,7 @@ mod plural;
 mod progress;
 mod publish;
 mod queue;
+mod receivers;
 mod restore;
 mod rights;
 mod serve;
@@ -105,6 +107,10 @@ enum Command {
     Binding(binding::Args),
     /// Measure a broker
     Bench(bench::Args),
+    /// List the clients that are connected to a running broker, and disconnect them
+    Client(clients::Args),
+    /// Show who receives the messages of a topic
+    Receivers(receivers::Args),
     /// List and end the sessions of a running broker
     Session(session::Args),
     /// Find out why a client did not get a message
@@ -147,6 +153,8 @@ fn main() -> ExitCode {
         Command::Topic(args) => topic::run(&args),
         Command::Binding(args) => binding::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Client(args) => clients::run(&args),
+        Command::Receivers(args) => receivers::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Cluster(args) => cluster::run(&args),

@@ -23,6 +23,13 @@ pub struct Paging {
     after: Option<String>,
 }
 
+impl Paging {
+    /// The first `limit` elements.
+    pub fn first(limit: usize) -> Self {
+        Self { limit, after: None }
+    }
+}
+
 /// Gets the list `key` at `path`, page by page, as one answer. Its `next` is the last element if there are more,
 /// else null.
 pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::Result<Value> {

@@ -137,6 +137,11 @@ impl Cluster {
         None
     }
 
+    /// Returns the name of the broker at a place.
+    pub fn name_of(&self, member: MemberRef) -> Option<String> {
+        self.at(member).name.lock().as_deref().map(str::to_owned)
+    }
+
     /// Returns the link of a thread to another broker. Threads that have none of their own use that of another thread.
     pub fn link(&self, thread: usize, member: MemberRef) -> &Arc<Link> {
         &self.links[(thread % self.threads) * self.members.len() + usize::from(member.0)]

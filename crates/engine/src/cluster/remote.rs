@@ -67,6 +67,16 @@ impl Remote {
         (!self.index.is_empty() && !is_local(topic)).then(|| self.index.route(topic))
     }
 
+    /// Returns the brokers to which messages of a topic go, some of them perhaps several times. A shared subscription with
+    /// members at several brokers, this one included, has one of them get a message.
+    pub fn receivers(&self, topic: &str) -> Vec<MemberRef> {
+        let Some(route) = self.route(topic) else { return Vec::new() };
+        let of_groups = route.groups().iter().flat_map(|group| {
+            group.members().iter().map(|member| member.subscriber).collect::<Vec<_>>()
+        });
+        route.recipients().iter().map(|recipient| recipient.subscriber).chain(of_groups).collect()
+    }
+
     /// Whether a new lookup of a topic would give the same route.
     pub(crate) fn is_current(&self, topic: &str, route: Option<&Route<MemberRef>>) -> bool {
         match route {

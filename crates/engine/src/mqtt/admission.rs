@@ -42,7 +42,7 @@ pub struct Arrival<'a> {
     /// The address of the client.
     pub peer: SocketAddr,
     /// The name of the listener that accepted the connection.
-    pub listener: &'a str,
+    pub listener: &'static str,
     /// The IO thread of the connection.
     pub owner: Arc<dyn Owner>,
     /// The socket for writes by other threads; `None`: only the owner may write.
@@ -157,6 +157,9 @@ pub fn admit(
         wire,
         owner,
         connection: id,
+        peer,
+        listener,
+        keep_alive: wanted.keep_alive,
         rights: None,
     };
     if opening.connack(true).len() > wanted.max_packet_size as usize {

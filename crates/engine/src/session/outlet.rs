@@ -1,6 +1,7 @@
 //! Outlets: the way out to one client. The rules that guard it are stated in `writing.rs`.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
@@ -33,6 +34,12 @@ pub struct Link {
     pub owner: Arc<dyn Owner>,
     /// The connection, as its owner knows it.
     pub connection: ConnectionId,
+    /// The address of the client.
+    pub peer: SocketAddr,
+    /// The name of the listener that it has reached.
+    pub listener: &'static str,
+    /// The Keep Alive that holds, in seconds; 0: it is switched off.
+    pub keep_alive: u16,
     /// The permissions with which waiting messages are checked, because subscriptions were revoked; `None`: none were.
     pub rights: Option<Arc<Permissions>>,
 }

@@ -81,6 +81,9 @@ impl World {
             wire: Some(Arc::clone(&pipe) as Arc<dyn Wire>),
             owner: Arc::clone(&owner) as Arc<dyn Owner>,
             connection: ConnectionId(1),
+            peer: ([127, 0, 0, 1], 1).into(),
+            listener: "mqtt",
+            keep_alive: 0,
             rights: None,
         };
         let (epoch, _) = session.attach(link, 10.into(), false, None, (b"", Commits::default()));

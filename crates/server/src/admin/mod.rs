@@ -8,6 +8,7 @@ mod answer;
 mod backup;
 mod body;
 mod changing;
+mod clients;
 mod cluster;
 mod connections;
 mod denials;
@@ -21,6 +22,7 @@ mod managed;
 mod page;
 mod progress;
 mod quotas;
+mod receivers;
 mod rfc3339;
 mod sessions;
 mod shards;
@@ -203,6 +205,12 @@ impl Service {
                 "/v1/tenants/{tenant}/sessions/{client}",
                 get(sessions::show).delete(sessions::end),
             )
+            .route("/v1/tenants/{tenant}/clients", get(clients::list))
+            .route(
+                "/v1/tenants/{tenant}/clients/{client}",
+                get(clients::show).delete(clients::disconnect),
+            )
+            .route("/v1/tenants/{tenant}/receivers", get(receivers::show))
             .route("/v1/tenants/{tenant}/logins", get(logins::show))
             .route("/v1/tenants/{tenant}/users/{*client}", get(users::show))
             .route("/v1/tenants/{tenant}/drops", get(drops::list))
@@ -321,6 +329,9 @@ async fn index() -> String {
         ("/v1/tokens/{token}", "DELETE revokes one"),
         ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
+        ("/v1/tenants/{tenant}/clients", "the clients that are connected, over MQTT and AMQP"),
+        ("/v1/tenants/{tenant}/clients/{client}", "one of MQTT; DELETE disconnects it"),
+        ("/v1/tenants/{tenant}/receivers", "who receives messages of a topic: ?topic=TOPIC"),
         ("/v1/tenants/{tenant}/logins", "which back ends decide on its logins"),
         ("/v1/tenants/{tenant}/users/{client}", "what belongs to a user of any back end"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),

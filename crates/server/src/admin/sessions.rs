@@ -64,7 +64,7 @@ pub struct Detailed {
 }
 
 #[derive(Debug, Serialize)]
-struct Subscription {
+pub struct Subscription {
     filter: Box<str>,
     qos: u8,
     no_local: bool,
@@ -73,7 +73,7 @@ struct Subscription {
 }
 
 #[derive(Debug, Serialize)]
-struct Will {
+pub struct Will {
     topic: String,
     delay_seconds: u32,
 }
@@ -88,7 +88,10 @@ pub async fn list(
     let (Path(tenant), Query(question)) = (path?, question?);
     check_limit(question.limit, LIMIT_MAX)?;
     let tenant = tenants::named(&served, &tenant)?;
-    let found = first_after(&tenant, &question, question.limit + 1);
+    let after = question.after.as_deref();
+    let found = first_after(&tenant, after, question.limit + 1, |session| {
+        question.connected.is_none_or(|connected| connected == session.is_online())
+    });
     let (sessions, next) = cut(found, question.limit, |last| last.client_id.clone());
     let describe = |session: &SessionRef| describe(session, |state| state.subscriptions.count());
     Ok(Json(Page { sessions: sessions.iter().map(describe).collect(), next }))
@@ -96,11 +99,15 @@ pub async fn list(
 
 pub async fn show(State(served): State<Served>, path: SessionPath) -> Answer<Detailed> {
     let session = named(&served, path)?;
-    let will = session.state().will.as_ref().map(|will| Will {
+    Ok(Json(Detailed { session: describe(&session, subscriptions), will: will(&session) }))
+}
+
+/// Returns the Will Message of a session.
+pub fn will(session: &SessionRef) -> Option<Will> {
+    session.state().will.as_ref().map(|will| Will {
         topic: will.message.publication().topic.to_owned(),
         delay_seconds: will.delay,
-    });
-    Ok(Json(Detailed { session: describe(&session, subscriptions), will }))
+    })
 }
 
 pub async fn end(State(served): State<Served>, path: SessionPath) -> Result<StatusCode, Refusal> {
@@ -121,16 +128,20 @@ fn named(served: &Served, path: SessionPath) -> Result<SessionRef, Refusal> {
     })
 }
 
-/// Returns the first sessions in the order of client identifiers. Visits all, and holds no more than `count`
-/// and one.
-fn first_after(tenant: &Tenant, question: &Question, count: usize) -> Vec<SessionRef> {
+/// Returns the first sessions behind `after` in the order of client identifiers, of those that are wanted. Visits all, and
+/// holds no more than `count` and one.
+pub fn first_after(
+    tenant: &Tenant,
+    after: Option<&str>,
+    count: usize,
+    is_wanted: impl Fn(&SessionRef) -> bool,
+) -> Vec<SessionRef> {
     let mut first: BinaryHeap<ByClient> = BinaryHeap::with_capacity(count + 1);
     tenant.sessions.for_each(|session| {
         let client = &*session.client_id;
-        let is_wanted = question.after.as_deref().is_none_or(|after| client > after)
-            && question.connected.is_none_or(|connected| connected == session.is_online())
+        let comes_first = after.is_none_or(|after| client > after)
             && (first.len() < count || first.peek().is_some_and(|last| client < last.client()));
-        if is_wanted {
+        if comes_first && is_wanted(session) {
             first.push(ByClient(session.clone()));
             if first.len() > count {
                 first.pop();
@@ -175,10 +186,19 @@ fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S)
 }
 
 /// Returns all subscriptions, by filter.
-fn subscriptions(state: &SessionState) -> Vec<Subscription> {
+pub fn subscriptions(state: &SessionState) -> Vec<Subscription> {
+    subscriptions_where(state, |_| true)
+}
+
+/// Returns the subscriptions with such filters, by filter.
+pub fn subscriptions_where(
+    state: &SessionState,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<Subscription> {
     let mut all: Vec<_> = state
         .subscriptions
         .iter()
+        .filter(|subscription| is_wanted(&subscription.filter))
         .map(|subscription| Subscription {
             filter: subscription.filter.clone(),
             qos: subscription.qos as u8,
@@ -191,7 +211,8 @@ fn subscriptions(state: &SessionState) -> Vec<Subscription> {
     all
 }
 
-fn protocol(version: mqtt_proto::Version) -> &'static str {
+/// Returns the name of a version.
+pub fn protocol(version: mqtt_proto::Version) -> &'static str {
     match version {
         mqtt_proto::Version::V3_1 => "3.1",
         mqtt_proto::Version::V3_1_1 => "3.1.1",

@@ -120,6 +120,11 @@ impl Clustering {
         self.broker.as_str()
     }
 
+    /// Returns the name of the broker at a place.
+    pub fn name_of(&self, member: MemberRef) -> Option<String> {
+        self.engine.name_of(member)
+    }
+
     /// Returns the address of a broker that is up.
     pub(crate) fn address_of_up(&self, name: &str) -> Option<String> {
         let members = self.members.lock();

@@ -135,7 +135,9 @@ impl Connection {
         body: &[u8],
     ) -> Option<Box<str>> {
         let cluster = turn.shared.cluster.as_ref()?;
-        let placement = cluster.placement().filter(|_| !self.is_passed_on())?;
+        // A banned address is told so by the broker that it has reached.
+        let is_banned = || turn.shared.bans.is_address_banned(self.peer.ip());
+        let placement = cluster.placement().filter(|_| !self.is_passed_on() && !is_banned())?;
         let connect = Connect::decode(header, body).ok().filter(outlives)?;
         if connect.client_id.is_empty() {
             // The broker that assigns the identifier assigns one of its own.

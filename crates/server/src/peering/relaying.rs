@@ -2,6 +2,7 @@
 //!
 //! The links are opened here, and accepted here. What passes over them is the business of the IO threads.
 
+use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +57,9 @@ async fn open(
     let link = async {
         let me = clustering.me();
         let greeted = dial(&at, me, Purpose::Client, &clustering.secret, system::RANDOM).await?;
+        if !peering.descriptors.are_enough_for_client(&greeted.stream) {
+            return Err(NoLink::from(io::Error::other("too few file descriptors are left")));
+        }
         let introduced = introduce(greeted, address, certificate);
         timeout(WITHIN, introduced).await.unwrap_or(Err(NoLink::TimedOut))
     };
