@@ -108,6 +108,10 @@ PATHS = [("GET", "/v1/tenants", VIEWER), ("GET", "/metrics", VIEWER), ("GET", "/
          ("GET", "/v1/tenants/default/state/k", OPERATOR), ("GET", "/v1/tenants/default/queues/q/messages", OPERATOR),
          ("DELETE", "/v1/tenants/default/queues/q/messages", OPERATOR), ("PUT", "/v1/tenants/default/queues/q", OPERATOR),
          ("DELETE", "/v1/tenants/default/sessions/c", OPERATOR), ("POST", "/v1/bans", OPERATOR), ("DELETE", "/v1/bans/x", OPERATOR),
+         ("GET", "/v1/tenants/default/clients", VIEWER), ("DELETE", "/v1/tenants/default/clients/c", OPERATOR),
+         ("GET", "/v1/tenants/default/receivers?topic=a", VIEWER), ("GET", "/v1/tenants/default/retained", VIEWER),
+         ("GET", "/v1/tenants/default/retained/a/b", OPERATOR), ("DELETE", "/v1/tenants/default/retained/a", OPERATOR),
+         ("POST", "/v1/tenants/default/publish", OPERATOR),
          ("POST", "/v1/logins/changed", OPERATOR), ("PUT", "/v1/users/default/ada", ADMIN), ("PUT", "/v1/tenants/default", ADMIN),
          ("GET", "/v1/tokens", ADMIN), ("POST", "/v1/tokens", ADMIN), ("DELETE", "/v1/tokens/x", ADMIN), ("GET", "/v1/backup", ADMIN),
          ("PATCH", "/v1/shards/0", ADMIN)]
@@ -142,7 +146,10 @@ def test_a_token_of_one_tenant(admin, tokens):
     bans = [one["id"] for one in admin.ask("GET", "/v1/bans", tokens[ADMIN])[1]["bans"]]
     (theirs,) = (one for one in bans if one.startswith("acme/"))
     for method, path, body in [
-            ("GET", "/v1/tenants/other", None), ("GET", "/v1/tenants/other/sessions", None), ("GET", "/v1/users?tenant=other", None),
+            ("GET", "/v1/tenants/other", None), ("GET", "/v1/tenants/other/sessions", None), ("GET", "/v1/tenants/other/clients", None),
+            ("GET", "/v1/tenants/other/receivers?topic=a", None), ("GET", "/v1/tenants/other/retained", None),
+            ("POST", "/v1/tenants/other/publish", {"topic": "a"}), ("DELETE", "/v1/tenants/other/clients/c", None),
+            ("GET", "/v1/users?tenant=other", None),
             ("PUT", "/v1/users/other/bob", {"password": "secret"}), ("DELETE", "/v1/users/other/ada", None),
             ("GET", "/v1/bans?tenant=other", None), ("POST", "/v1/bans", {"client": "y", "tenant": "other"}),
             ("POST", "/v1/bans", {"address": "192.0.2.2"}), ("POST", "/v1/bans", {"user": "other/ada"}),

@@ -28,6 +28,7 @@ mod publish;
 mod queue;
 mod receivers;
 mod restore;
+mod retained;
 mod rights;
 mod serve;
 mod session;
@@ -111,6 +112,8 @@ enum Command {
     Client(clients::Args),
     /// Show who receives the messages of a topic
     Receivers(receivers::Args),
+    /// List, show and remove the retained messages of a running broker
+    Retained(retained::Args),
     /// List and end the sessions of a running broker
     Session(session::Args),
     /// Find out why a client did not get a message
@@ -155,6 +158,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Client(args) => clients::run(&args),
         Command::Receivers(args) => receivers::run(&args),
+        Command::Retained(args) => retained::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Cluster(args) => cluster::run(&args),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use barid_core::entity::LockToken;
 use barid_core::ids::StoredAs;
+use barid_core::message::Message;
 use barid_core::session::Waiting;
 use barid_core::time::{MonoTime, WallTime};
 use mqtt_proto::ReasonCode;
@@ -86,6 +87,15 @@ pub enum Task {
     SumUpDenials(Weak<Tenant>),
     /// Carries out a follow-up whose commits are durable.
     Note(After),
+    /// Publishes a message of an operator.
+    Publish {
+        /// The tenant.
+        tenant: Arc<Tenant>,
+        /// The message.
+        message: Arc<Message>,
+        /// Called when the message is durable where it has to be.
+        done: Tell,
+    },
     /// Publishes the `$SYS` topics of a new tenant at once, before the next regular publication.
     PublishSys(Arc<Tenant>),
     /// Publishes the state of another broker of the cluster, below `$SYS`.
@@ -116,6 +126,7 @@ impl Task {
             | Self::Give { .. }
             | Self::End { .. }
             | Self::Move(_)
+            | Self::Publish { .. }
             | Self::Note(_) => true,
         }
     }

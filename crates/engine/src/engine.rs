@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use barid_core::message::Message;
 use mqtt_proto::ReasonCode;
 
 use crate::agenda::{Agenda, Task, Tell};
@@ -185,6 +186,13 @@ impl Engine {
             self.end(session, ReasonCode::ServerBusy);
         }
         count
+    }
+
+    /// Publishes a message of an operator, for which the rates of the tenant do not count. `done` is called when it is
+    /// durable where it has to be.
+    pub fn publish(&self, tenant: &Arc<Tenant>, message: Arc<Message>, done: Tell) {
+        let task = Task::Publish { tenant: Arc::clone(tenant), message, done };
+        self.agenda.schedule(self.clock.now(), task);
     }
 
     /// Has the housekeeping thread end a session.

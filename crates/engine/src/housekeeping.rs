@@ -10,6 +10,7 @@ use crate::agenda::{After, Agenda, Task, Tell};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::retaining;
+use crate::router::Publisher;
 use crate::session::{Session, SessionRef};
 use crate::sys::{self, Sys};
 use crate::tenant::Tenant;
@@ -91,6 +92,11 @@ fn perform(context: &mut Context, task: Task) {
             context.end_absent_session(&tenant, &session, epoch);
         }
         Task::Note(what) => note(context, what),
+        Task::Publish { tenant, message, done } => {
+            let publisher = Publisher { session: 0, client_id: "", holder: None };
+            let commits = context.publish_message(&tenant, publisher, &message.publication());
+            context.engine.agenda.after(commits, After::Tell(done));
+        }
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
         Task::SumUpDenials(tenant) => {

@@ -12,6 +12,7 @@ use barid_core::time::MonoTime;
 use mqtt_proto::{Properties, QoS};
 
 use crate::durability::asks_to_persist;
+use crate::durable::Commits;
 use crate::faults::{Rule, holds};
 use crate::run::Messages;
 use crate::tenant::Tenant;
@@ -87,6 +88,35 @@ pub fn retain(
         None => retained.remove(messages.topic()),
     };
     Ok(())
+}
+
+/// The outcome of a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// The message is removed.
+    Removed,
+    /// The topic has no retained message.
+    Missing,
+    /// The shard of the topic is closed. Nothing has changed.
+    Closed,
+}
+
+/// Removes the retained message of a topic, without telling subscribers. It is gone for good when `commits` are durable.
+pub fn remove(tenant: &Tenant, topic: &str, commits: &mut Commits) -> Removed {
+    let mut retained = tenant.retained.write();
+    let Some(present) = retained.get(topic) else { return Removed::Missing };
+    if tenant.durability().of(topic).is_stored() || persists(present) {
+        // Under the lock of the retained messages, so that the shard notes the changes in their order.
+        let shard = tenant.shards.of(&tenant.name, topic);
+        let mut shard = shard.change();
+        if shard.is_lost() {
+            return Removed::Closed;
+        }
+        shard.remove_retained(tenant.stored_number(), topic);
+        commits.add(shard.index(), shard.batch());
+    }
+    retained.remove(topic);
+    Removed::Removed
 }
 
 /// Removes the retained messages of a tenant that have expired. The work is done in steps; the lock is

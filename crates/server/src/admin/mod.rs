@@ -21,8 +21,10 @@ mod logins;
 mod managed;
 mod page;
 mod progress;
+mod publish;
 mod quotas;
 mod receivers;
+mod retained;
 mod rfc3339;
 mod sessions;
 mod shards;
@@ -211,6 +213,12 @@ impl Service {
                 get(clients::show).delete(clients::disconnect),
             )
             .route("/v1/tenants/{tenant}/receivers", get(receivers::show))
+            .route("/v1/tenants/{tenant}/retained", get(retained::list))
+            .route(
+                "/v1/tenants/{tenant}/retained/{*topic}",
+                get(retained::show).delete(retained::remove),
+            )
+            .route("/v1/tenants/{tenant}/publish", post(publish::post))
             .route("/v1/tenants/{tenant}/logins", get(logins::show))
             .route("/v1/tenants/{tenant}/users/{*client}", get(users::show))
             .route("/v1/tenants/{tenant}/drops", get(drops::list))
@@ -332,6 +340,9 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/clients", "the clients that are connected, over MQTT and AMQP"),
         ("/v1/tenants/{tenant}/clients/{client}", "one of MQTT; DELETE disconnects it"),
         ("/v1/tenants/{tenant}/receivers", "who receives messages of a topic: ?topic=TOPIC"),
+        ("/v1/tenants/{tenant}/retained", "its retained messages: ?filter=FILTER"),
+        ("/v1/tenants/{tenant}/retained/{topic}", "one, with its payload; DELETE removes it"),
+        ("/v1/tenants/{tenant}/publish", "POST publishes a message"),
         ("/v1/tenants/{tenant}/logins", "which back ends decide on its logins"),
         ("/v1/tenants/{tenant}/users/{client}", "what belongs to a user of any back end"),
         ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
