@@ -186,6 +186,41 @@ def test_many_clients_at_once(homes):
     until(lambda: homes[0].metric("^process_open_fds") <= begin + 5)
 
 
+def test_strangers_who_are_passed_on_keep_nobody_out(homes, client):
+    """Connections without a login that ask for sessions of other brokers, and go away or stay silent."""
+    begin, ended = homes[0].metric("^process_open_fds"), threading.Event()
+
+    def flood(stays: bool) -> None:
+        kept = []
+        while not ended.is_set():
+            one = socket.create_connection(homes[0].address, wire.SECONDS)
+            one.sendall(wire.connect(name(), wire.V311, clean=False)[:None if stays else -1] + b"\x30" * stays)
+            kept.append(one)
+            if len(kept) == 50:
+                kept.pop(0).close()
+        for one in kept:
+            one.close()
+
+    floods = [threading.Thread(target=flood, args=(stays,)) for stays in (False, True)]
+    for thread in floods:
+        thread.start()
+    try:
+        waited = []
+        bystander = client(homes[0])
+        for _ in range(30):
+            start = time.monotonic()
+            stored(client, homes[0], name()).ping()
+            bystander.ping()
+            waited.append(time.monotonic() - start)
+    finally:
+        ended.set()
+        for thread in floods:
+            thread.join()
+    assert sorted(waited)[-3] < 1, waited
+    # The bystander and thirty clients are still there, some of them with a link.
+    until(lambda: homes[0].metric("^process_open_fds") <= begin + 70)
+
+
 @pytest.mark.parametrize("version", [wire.V311, wire.V5])
 def test_while_its_home_is_down_a_client_is_told(cluster_of, client, version):
     cluster = cluster_of(3, homes=True)

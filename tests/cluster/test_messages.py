@@ -42,6 +42,15 @@ def test_a_subscription_counts_on_all_brokers_when_it_is_acknowledged(three, cli
         assert {receiver.receive().payload for _ in senders} == {b"0", b"1", b"2"}
 
 
+def test_a_publisher_is_told_whether_anybody_has_subscribed(three, client):
+    """MQTT 5: 0x10 in PUBACK and PUBREC if no broker has a matching subscription."""
+    name = topic()
+    client(three[1]).subscribe(f"{name}/here", qos=1)
+    sender = client(three[0])
+    assert sender.publish(f"{name}/here", b"x", qos=1).reason == 0
+    assert sender.publish(f"{name}/nowhere", b"x", qos=1).reason == 0x10
+
+
 def test_properties_arrive_as_they_were_published(three, client):
     name, sent = topic(), {"content_type": "text/plain", "user_property": [("a", "1"), ("a", "2")], "correlation_data": b"\0\xff",
                            "response_topic": "answers", "payload_format_indicator": 1, "message_expiry_interval": 1_000}

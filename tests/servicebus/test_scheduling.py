@@ -10,7 +10,9 @@ from azure_client import complete_all, nothing_comes, take, take_one, text, text
 
 
 def after(seconds: float) -> datetime:
-    return datetime.now(timezone.utc) + timedelta(seconds=seconds)
+    # In whole milliseconds, which is what a message carries.
+    now = datetime.now(timezone.utc)
+    return now.replace(microsecond=now.microsecond // 1_000 * 1_000) + timedelta(seconds=seconds)
 
 
 @pytest.mark.queue()

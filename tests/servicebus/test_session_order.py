@@ -116,7 +116,9 @@ def test_deferred_messages_leave_the_stream(queue):
 @pytest.mark.queue(RequiresSession=True)
 def test_scheduled_messages_join_the_stream_when_they_are_due(queue):
     """With a new number: behind what was sent in the meantime."""
-    due = datetime.now(timezone.utc) + timedelta(seconds=4)
+    # In whole milliseconds, which is what a message carries.
+    now = datetime.now(timezone.utc)
+    due = now.replace(microsecond=now.microsecond // 1_000 * 1_000) + timedelta(seconds=4)
     [scheduled] = queue.sender.schedule_messages(ServiceBusMessage("later", session_id="s"), due)
     queue.send("now", session="s")
     receiver = queue.accept("s")

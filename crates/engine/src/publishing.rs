@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use barid_core::message::Publication;
+use barid_core::topic_index::Route;
 use mqtt_proto::QoS;
 
 use crate::bindings::{self, Refused};
@@ -62,8 +63,9 @@ impl<'a> Source<'a> {
 impl Published {
     /// Whether the topic has no subscriber, and no entity has taken a message.
     pub fn is_unmatched(&self) -> bool {
-        let is_empty =
-            |targets: &Arc<Targets>| targets.route().is_empty() && targets.remote().is_none();
+        let is_empty = |targets: &Arc<Targets>| {
+            targets.route().is_empty() && targets.remote().is_none_or(Route::is_empty)
+        };
         !self.is_taken && self.targets.as_ref().is_some_and(is_empty)
     }
 }

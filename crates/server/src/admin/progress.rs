@@ -23,6 +23,8 @@ struct State {
     since: Instant,
     /// Time at which the connection is closed.
     deadline: Instant,
+    /// [`PATIENCE`], except in tests.
+    patience: Duration,
 }
 
 /// The order in which connections are closed when there are too many: first those that wait for their client,
@@ -32,8 +34,13 @@ pub type Rank = (bool, Instant);
 impl Progress {
     /// Creates the progress of a connection that begins now.
     pub fn new() -> Self {
+        Self::with(PATIENCE)
+    }
+
+    fn with(patience: Duration) -> Self {
         let since = Instant::now();
-        Self(Arc::new(Mutex::new(State { is_answering: false, since, deadline: since + PATIENCE })))
+        let deadline = since + patience;
+        Self(Arc::new(Mutex::new(State { is_answering: false, since, deadline, patience })))
     }
 
     /// Notes that a request has arrived completely.
@@ -55,7 +62,7 @@ impl Progress {
     pub fn postpone(&self) {
         let mut state = self.0.lock();
         state.since = Instant::now();
-        state.deadline = state.since + PATIENCE;
+        state.deadline = state.since + state.patience;
     }
 
     /// Returns the connection's place in the order. The lowest is closed first.
@@ -83,48 +90,39 @@ impl Progress {
 mod tests {
     use super::*;
 
-    fn paused(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            tokio::time::pause();
-            test.await;
-        });
-    }
+    /// Long enough for a thread that has to wait for a processor.
+    const PATIENCE: Duration = Duration::from_millis(400);
 
-    #[test]
-    fn the_deadline_moves_with_what_is_taken_and_then_cuts_off() {
-        paused(async {
-            let progress = Progress::new();
-            let started = Instant::now();
-            let taking = progress.clone();
-            let connection = async move {
-                for _ in 0..3 {
-                    tokio::time::sleep(PATIENCE / 2).await;
-                    taking.postpone();
-                }
-                std::future::pending::<()>().await;
-            };
-            assert_eq!(progress.bound(connection).await, None);
-            assert_eq!(started.elapsed().as_secs(), (PATIENCE * 5 / 2).as_secs());
-            assert_eq!(Progress::new().bound(async { 1 }).await, Some(1));
-        });
-    }
-
-    #[test]
-    fn whoever_keeps_the_broker_waiting_longest_goes_first() {
-        paused(async {
-            let mut all = Vec::new();
-            for _ in 0..4 {
-                all.push(Progress::new());
-                tokio::time::advance(Duration::from_millis(1)).await;
+    #[tokio::test]
+    async fn the_deadline_moves_with_what_is_taken_and_then_cuts_off() {
+        let progress = Progress::with(PATIENCE);
+        let started = Instant::now();
+        let taking = progress.clone();
+        let connection = async move {
+            for _ in 0..3 {
+                tokio::time::sleep(PATIENCE / 2).await;
+                taking.postpone();
             }
-            all[0].answers();
-            all[1].waits();
-            all[2].postpone();
-            let mut order: Vec<usize> = (0..4).collect();
-            order.sort_by_key(|index| all[*index].rank());
-            assert_eq!(order[0], 3, "it has not come further since it began");
-            assert_eq!(order[3], 0, "it waits for the broker");
-        });
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(progress.bound(connection).await, None);
+        assert!(started.elapsed() >= PATIENCE * 5 / 2);
+        assert_eq!(Progress::new().bound(async { 1 }).await, Some(1));
+    }
+
+    #[tokio::test]
+    async fn whoever_keeps_the_broker_waiting_longest_goes_first() {
+        let mut all = Vec::new();
+        for _ in 0..4 {
+            all.push(Progress::new());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        all[0].answers();
+        all[1].waits();
+        all[2].postpone();
+        let mut order: Vec<usize> = (0..4).collect();
+        order.sort_by_key(|index| all[*index].rank());
+        assert_eq!(order[0], 3, "it has not come further since it began");
+        assert_eq!(order[3], 0, "it waits for the broker");
     }
 }
