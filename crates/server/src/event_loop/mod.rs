@@ -225,15 +225,16 @@ impl Running {
                     continue;
                 }
                 let key = event.token().0 & !LINK;
-                // A connection that has more to read has its turn after the others.
-                let waits = self.slots.get(key).is_some_and(|slot| slot.again);
+                let is_link = event.token().0 != key;
+                // A connection that has more to read has its turn after the others. That turn does not know of the link.
+                let waits = !is_link && self.slots.get(key).is_some_and(|slot| slot.again);
                 let readiness = Readiness {
                     readable: event.is_readable() && !waits,
                     writable: event.is_writable(),
                     closed: event.is_read_closed() || event.is_error(),
                     broken: event.is_write_closed() || event.is_error(),
                 };
-                if event.token().0 != key {
+                if is_link {
                     self.give_turn(key, |connection, turn, buffer| {
                         connection.on_link_event(turn, buffer, readiness)
                     });
