@@ -63,9 +63,7 @@ struct Client {
     transport: Transport,
     /// Bytes of the client that the link has not taken.
     unsent: Vec<u8>,
-    /// Whether there may be something to read.
-    is_ready: bool,
-    has_ended: bool,
+    input: Input,
 }
 
 /// The side of the broker that has the session.
@@ -74,8 +72,16 @@ struct Link {
     socket: Arc<Tcp>,
     /// Bytes of that broker that the client has not taken.
     unsent: Vec<u8>,
+    input: Input,
+}
+
+/// What is known of the bytes that come from one side.
+#[derive(Debug)]
+struct Input {
     /// Whether there may be something to read.
     is_ready: bool,
+    /// Whether the kernel has reported the end: it is still to be read, and is reported only once.
+    ends: bool,
     has_ended: bool,
 }
 
@@ -97,7 +103,7 @@ impl RelayedConnection {
             (Some(cluster), Ok(())) => cluster.relays.want(wanted),
             _ => (wanted.reply)(Err(NoHome::Busy)),
         }
-        let client = Client { transport, unsent: unread, is_ready: true, has_ended: false };
+        let client = Client { transport, unsent: unread, input: Input::new() };
         Self {
             id,
             socket,
@@ -130,7 +136,7 @@ impl RelayedConnection {
         }
         match (link, &turn.shared.cluster) {
             (Ok(socket), Some(cluster)) => {
-                let link = Link { socket, unsent: Vec::new(), is_ready: true, has_ended: false };
+                let link = Link { socket, unsent: Vec::new(), input: Input::new() };
                 let counted = cluster.relays.begins(Direction::ToOther);
                 self.stage = Stage::Open { link, _counted: counted };
                 self.pass_on(turn, buffer)
@@ -147,7 +153,7 @@ impl RelayedConnection {
         buffer: &mut [u8],
         readiness: Readiness,
     ) -> Next {
-        self.client.is_ready |= readiness.readable || readiness.closed;
+        self.client.input.note(readiness);
         if let Stage::Waiting { .. } = self.stage {
             return if readiness.broken { Next::Gone } else { Next::Wait };
         }
@@ -162,7 +168,7 @@ impl RelayedConnection {
         readiness: Readiness,
     ) -> Next {
         if let Stage::Open { link, .. } | Stage::Ending { link: Some(link), .. } = &mut self.stage {
-            link.is_ready |= readiness.readable || readiness.closed;
+            link.input.note(readiness);
         }
         self.pass_on(turn, buffer)
     }
@@ -243,19 +249,19 @@ impl RelayedConnection {
     fn settle(&mut self, now: MonoTime) -> Next {
         let link = match &mut self.stage {
             Stage::Open { link, .. } | Stage::Ending { link: Some(link), .. } => link,
-            Stage::Ending { link: None, .. } if self.client.has_ended => return Next::Gone,
+            Stage::Ending { link: None, .. } if self.client.input.has_ended => return Next::Gone,
             Stage::Waiting { .. } | Stage::Ending { .. } => return Next::Wait,
         };
-        if self.client.has_ended && link.has_ended {
+        if self.client.input.has_ended && link.input.has_ended {
             return Next::Gone;
         }
-        if !self.client.has_ended && !link.has_ended {
+        if !self.client.input.has_ended && !link.input.has_ended {
             return Next::Wait;
         }
-        if self.client.has_ended && self.client.unsent.is_empty() {
+        if self.client.input.has_ended && self.client.unsent.is_empty() {
             let _ = link.socket.shutdown(Shutdown::Write);
         }
-        if link.has_ended && link.unsent.is_empty() {
+        if link.input.has_ended && link.unsent.is_empty() {
             self.client.transport.close();
             let _ = self.socket.shutdown(Shutdown::Write);
         }
@@ -273,20 +279,20 @@ impl RelayedConnection {
 impl Client {
     /// Takes bytes from the link, unless the client has not taken the last ones. Returns whether there may be more.
     fn take_from(&mut self, link: &mut Link, buffer: &mut [u8]) -> bool {
-        let unsent = &mut link.unsent;
-        let transport = &mut self.transport;
-        if self.has_ended {
+        let (unsent, transport) = (&mut link.unsent, &mut self.transport);
+        if self.input.has_ended {
             unsent.clear();
         }
         if !put(unsent, &[], |bytes| transport.write(bytes)) {
             return false;
         }
-        let Some(count) =
-            take(&mut link.is_ready, &mut link.has_ended, || (&link.socket.0).read(buffer))
-        else {
+        let Some(count) = link.input.take(buffer, |buffer| (&link.socket.0).read(buffer)) else {
             return false;
         };
-        if !self.has_ended {
+        if (1..buffer.len()).contains(&count) {
+            link.input.is_dry();
+        }
+        if !self.input.has_ended {
             put(unsent, &buffer[..count], |bytes| transport.write(bytes));
         }
         true
@@ -295,28 +301,28 @@ impl Client {
     /// Reads what nobody wants. Returns whether there may be more.
     fn discard(&mut self, buffer: &mut [u8]) -> bool {
         let transport = &mut self.transport;
-        take(&mut self.is_ready, &mut self.has_ended, || transport.read(buffer)).is_some()
+        self.input.take(buffer, |buffer| transport.read(buffer)).is_some()
     }
 }
 
 impl Link {
     /// Takes bytes from the client, unless the link has not taken the last ones. Returns whether there may be more.
     fn take_from(&mut self, client: &mut Client, buffer: &mut [u8]) -> bool {
-        let (unsent, socket) = (&mut client.unsent, &self.socket);
-        if self.has_ended {
+        let Client { transport, unsent, input } = client;
+        if self.input.has_ended {
             unsent.clear();
         }
-        if !put(unsent, &[], |bytes| socket.write(bytes)) {
+        if !put(unsent, &[], |bytes| self.socket.write(bytes)) {
             return false;
         }
-        let transport = &mut client.transport;
-        let Some(count) =
-            take(&mut client.is_ready, &mut client.has_ended, || transport.read(buffer))
-        else {
+        let Some(count) = input.take(buffer, |buffer| transport.read(buffer)) else {
             return false;
         };
-        if !self.has_ended {
-            put(unsent, &buffer[..count], |bytes| socket.write(bytes));
+        if (1..buffer.len()).contains(&count) && transport.short_read_is_all() {
+            input.is_dry();
+        }
+        if !self.input.has_ended {
+            put(unsent, &buffer[..count], |bytes| self.socket.write(bytes));
         }
         true
     }
@@ -353,21 +359,39 @@ fn put(
     unsent.is_empty()
 }
 
-/// Reads if there may be something to read. Returns the number of bytes; `None`: there is nothing, or no more.
-fn take(
-    is_ready: &mut bool,
-    has_ended: &mut bool,
-    read: impl FnOnce() -> io::Result<usize>,
-) -> Option<usize> {
-    if !*is_ready || *has_ended {
-        return None;
+impl Input {
+    /// There may be something to read.
+    fn new() -> Self {
+        Self { is_ready: true, ends: false, has_ended: false }
     }
-    match read() {
-        Ok(0) => *has_ended = true,
-        Ok(count) => return Some(count),
-        Err(error) if error.kind() == ErrorKind::Interrupted => return Some(0),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => *is_ready = false,
-        Err(_) => *has_ended = true,
+
+    /// The kernel has reported something.
+    fn note(&mut self, readiness: Readiness) {
+        self.is_ready |= readiness.readable || readiness.closed;
+        self.ends |= readiness.closed;
     }
-    None
+
+    /// All that has arrived was read. The kernel reports what comes later.
+    fn is_dry(&mut self) {
+        self.is_ready = self.ends;
+    }
+
+    /// Reads if there may be something to read. Returns the number of bytes; `None`: there is nothing, or no more.
+    fn take(
+        &mut self,
+        buffer: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> Option<usize> {
+        if !self.is_ready || self.has_ended {
+            return None;
+        }
+        match read(buffer) {
+            Ok(0) => self.has_ended = true,
+            Ok(count) => return Some(count),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Some(0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_ready = false,
+            Err(_) => self.has_ended = true,
+        }
+        None
+    }
 }
