@@ -155,7 +155,8 @@ impl RelayedConnection {
     ) -> Next {
         self.client.input.note(readiness);
         if let Stage::Waiting { .. } = self.stage {
-            return if readiness.broken { Next::Gone } else { Next::Wait };
+            // A client that has closed its side does not wait for CONNACK.
+            return if readiness.closed { Next::Gone } else { Next::Wait };
         }
         self.pass_on(turn, buffer)
     }
