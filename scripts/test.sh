@@ -53,10 +53,7 @@ step_lint() {
 }
 
 step_unit() {
-    # The simulation has an engine of its own, whose rules can be broken. Apart from it, the crates are built once for their
-    # tests and for the broker of the black-box tests.
-    cargo test --workspace --exclude barid-sim --quiet --locked
-    cargo test --package barid-sim --quiet --locked
+    cargo test --workspace --quiet --locked
     cargo test --manifest-path races/Cargo.toml --quiet --locked
 }
 
