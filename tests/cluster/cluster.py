@@ -62,6 +62,9 @@ class Member(Broker):
 
     def pause(self) -> None:
         os.kill(self._process.pid, signal.SIGSTOP)
+        # The signal has no effect on a thread before that is scheduled.
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        until(lambda: all(stat.read_text().rsplit(")", 1)[1].split()[0] == "T" for stat in threads))
 
     def go_on(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)

@@ -216,7 +216,7 @@ def test_strangers_who_are_passed_on_keep_nobody_out(homes, client):
         ended.set()
         for thread in floods:
             thread.join()
-    assert sorted(waited)[-3] < 1, waited
+    assert sorted(waited)[-3] < 4, waited
     # The bystander and thirty clients are still there, some of them with a link.
     until(lambda: homes[0].metric("^process_open_fds") <= begin + 70)
 

@@ -144,7 +144,7 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
         let shown = match name {
             "ws" => format!("ws://{address}{}", path(&settings.listeners.ws)),
             "wss" => format!("wss://{address}{}", path(&settings.listeners.wss)),
-            "admin" => format!("http://{address}"),
+            "admin" | "management" => format!("http://{address}"),
             _ => address.to_string(),
         };
         text += &format!("  {name:<6} {shown}\n");

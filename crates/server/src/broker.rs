@@ -271,11 +271,12 @@ impl Broker {
     }
 
     /// Returns the name and the address of each listener: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`,
-    /// `admin`.
+    /// `admin`, `management`.
     pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut all: Vec<_> =
             self.listeners.iter().map(|(context, address)| (context.name, *address)).collect();
         all.push(("admin", self.admin.address()));
+        all.extend(self.admin.management().map(|address| ("management", address)));
         all
     }
 
@@ -368,6 +369,7 @@ impl Broker {
         };
         needs(old.listeners != new.listeners, "listeners");
         needs(old.admin.address != new.admin.address, "admin.address");
+        needs(old.management != new.management, "management");
         needs(old.data_dir != new.data_dir, "data_dir");
         needs(old.storage != new.storage, "storage");
         needs(old.workers != new.workers, "workers");
@@ -394,6 +396,10 @@ impl Broker {
                 *config.write() = Arc::new(server_config(tls, alpn(context.name))?);
                 renewed = true;
             }
+        }
+        if let Some(encryption) = self.admin.encryption() {
+            *encryption.config.write() = Arc::new(server_config(tls, alpn("management"))?);
+            renewed = true;
         }
         Ok(renewed)
     }

@@ -48,6 +48,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// The HTTP address for operators.
     pub admin: Admin,
+    /// The HTTP address for administration clients of Service Bus; `None`: there is none.
+    pub management: Option<Management>,
     /// `$SYS` topics.
     pub sys: Sys,
     /// Maximum number of tenants that clients can create.
@@ -93,6 +95,7 @@ impl Default for Settings {
             listeners: Listeners::default(),
             tls: None,
             admin: Admin::default(),
+            management: None,
             sys: Sys::default(),
             max_tenants: 10_000,
             max_connecting_bytes: 64 * 1024 * 1024,
@@ -258,6 +261,14 @@ impl Default for Admin {
     fn default() -> Self {
         Self { address: SocketAddr::from(([127, 0, 0, 1], 8081)), tokens: true }
     }
+}
+
+/// The HTTP address for administration clients of Service Bus. Each request is signed with one of the `keys`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Management {
+    /// Address to listen on. With certificates it accepts TLS too, and outside of this machine nothing else.
+    pub address: SocketAddr,
 }
 
 /// `$SYS` topics.

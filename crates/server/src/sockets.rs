@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::StartError;
-use crate::admin::{BoundAdmin, ListeningAdmin};
+use crate::admin::{BoundAdmin, BoundManagement, Encryption, ListeningAdmin};
 use crate::listener::{Acceptor, Bound, Listening};
 use crate::peering::{BoundCluster, ListeningCluster};
 use crate::settings::{Listener, Listeners, Settings};
@@ -23,6 +23,7 @@ pub struct BoundSockets {
     cluster: Option<(BoundCluster, SocketAddr)>,
     /// The admin address in the settings.
     admin_address: SocketAddr,
+    management: Option<(BoundManagement, SocketAddr)>,
 }
 
 /// All addresses of a broker, listening. Clients can connect; their connections wait in the backlog until a
@@ -88,6 +89,10 @@ impl BoundSockets {
         }
         let admin = BoundAdmin::to(admin_address)
             .map_err(|source| cannot_listen("admin", admin_address, source))?;
+        let management = match &settings.management {
+            Some(management) => Some((bind_management(settings, management.address)?, management.address)),
+            None => None,
+        };
         let cluster = match &settings.cluster {
             Some(cluster) => {
                 let bound = BoundCluster::to(cluster.listen)
@@ -96,7 +101,7 @@ impl BoundSockets {
             }
             None => None,
         };
-        Ok(Self { listeners, admin, cluster, admin_address })
+        Ok(Self { listeners, admin, cluster, admin_address, management })
     }
 
     /// The address for other brokers.
@@ -109,9 +114,14 @@ impl BoundSockets {
     /// # Errors
     /// Fails if another process has taken an address meanwhile, or if the operating system refuses.
     pub fn listen(self, acceptor: &Acceptor) -> Result<ListeningSockets, StartError> {
-        let Self { listeners: bound, admin, cluster, admin_address } = self;
-        let admin =
+        let Self { listeners: bound, admin, cluster, admin_address, management } = self;
+        let mut admin =
             admin.listen().map_err(|source| cannot_listen("admin", admin_address, source))?;
+        if let Some((bound, address)) = management {
+            admin
+                .listen_for_management(bound)
+                .map_err(|source| cannot_listen("management", address, source))?;
+        }
         let (mut listening, mut listeners) = (Vec::new(), Vec::new());
         for (index, (bound, context)) in bound.into_iter().enumerate() {
             let (name, configured, address) = (context.name, context.address, bound.address());
@@ -132,6 +142,22 @@ impl BoundSockets {
     }
 }
 
+/// Binds the address for administration clients of Service Bus. It has TLS if there are certificates.
+fn bind_management(settings: &Settings, address: SocketAddr) -> Result<BoundManagement, StartError> {
+    let is_required = !address.ip().to_canonical().is_loopback();
+    let encryption = match &settings.tls {
+        Some(tls) => {
+            let config = server_config(tls, alpn("management"))?;
+            Some(Encryption { config: Arc::new(RwLock::new(Arc::new(config))), is_required })
+        }
+        None if is_required => return Err(StartError::NoCertificates("management")),
+        None => None,
+    };
+    let bound =
+        Bound::to(address).map_err(|source| cannot_listen("management", address, source))?;
+    Ok(BoundManagement { bound, encryption })
+}
+
 fn cannot_listen(name: &'static str, address: SocketAddr, source: io::Error) -> StartError {
     StartError::Listen { name, address, source }
 }
@@ -139,7 +165,7 @@ fn cannot_listen(name: &'static str, address: SocketAddr, source: io::Error) -> 
 /// Returns the ALPN protocol of a TLS listener.
 pub fn alpn(listener: &str) -> &'static str {
     match listener {
-        "wss" => "http/1.1",
+        "wss" | "management" => "http/1.1",
         "amqps" => "amqp",
         _ => "mqtt",
     }

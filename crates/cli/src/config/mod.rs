@@ -22,7 +22,7 @@ pub mod validate;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use barid_server::settings::{Listener, Settings};
+use barid_server::settings::{Listener, Management, Settings};
 use clap::Args;
 
 use document::Document;
@@ -60,6 +60,9 @@ pub struct Overrides {
     /// HTTP for operators, /healthz and /metrics: IP:PORT [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "BARID_ADMIN", value_parser = parse_address)]
     pub admin: Option<SocketAddr>,
+    /// Administration clients of Service Bus, over HTTP: IP:PORT, or `off`; the emulator's is 127.0.0.1:5300 [default: off]
+    #[arg(long, value_name = "ADDR", env = "BARID_MANAGEMENT", value_parser = parse_switch)]
+    pub management: Option<Switch>,
     /// IO threads; 0: one for each core [default: 0]
     #[arg(long, value_name = "N", env = "BARID_WORKERS")]
     pub workers: Option<usize>,
@@ -114,6 +117,11 @@ impl Overrides {
         if let Some(admin) = self.admin {
             settings.admin.address = admin;
         }
+        match self.management {
+            None => {}
+            Some(Switch::Off) => settings.management = None,
+            Some(Switch::At(address)) => settings.management = Some(Management { address }),
+        }
         if let Some(workers) = self.workers {
             settings.workers = workers;
         }
@@ -142,6 +150,8 @@ impl Overrides {
             Some("--amqps (BARID_AMQPS)")
         } else if self.admin.is_some() && is(&["admin", "address"]) {
             Some("--admin (BARID_ADMIN)")
+        } else if self.management.is_some() && is(&["management", "address"]) {
+            Some("--management (BARID_MANAGEMENT)")
         } else if self.workers.is_some() && is(&["workers"]) {
             Some("--workers (BARID_WORKERS)")
         } else if self.log.is_some() && is(&["log", "level"]) {

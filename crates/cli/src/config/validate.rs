@@ -62,6 +62,12 @@ pub fn listeners(settings: &Settings) -> impl Iterator<Item = (&'static str, &Li
     .filter_map(|(name, listener)| Some((name, listener.as_ref()?)))
 }
 
+/// Returns the address for administration clients of Service Bus, with its place in the file.
+fn management(settings: &Settings) -> Option<(Place, SocketAddr)> {
+    let management = settings.management.as_ref()?;
+    Some((Place::of(&["management", "address"]), management.address))
+}
+
 fn general(settings: &Settings, found: &mut Objections) {
     if settings.workers > MAX_WORKERS {
         found.add(
@@ -113,10 +119,11 @@ fn addresses(settings: &Settings, found: &mut Objections) {
         .map(|(name, listener)| {
             (name, Place::of(&["listeners", name, "address"]), listener.address)
         })
-        .chain([("admin", Place::of(&["admin", "address"]), settings.admin.address)]);
+        .chain([("admin", Place::of(&["admin", "address"]), settings.admin.address)])
+        .chain(management(settings).map(|(place, address)| ("management", place, address)));
     let mut none = true;
     for (name, place, address) in all {
-        none &= name == "admin";
+        none &= matches!(name, "admin" | "management");
         // Port 0 selects a free port each time.
         if address.port() != 0
             && let Some(first) = taken.insert(address, name)
@@ -170,6 +177,15 @@ fn exposure(settings: &Settings, found: &mut Objections) {
             "listen on 127.0.0.1 or [::1], even with [[users]]; remote operators can use a tunnel \
              (`ssh -L 8081:127.0.0.1:8081 HOST`), and programs a proxy on this machine that authenticates them",
         );
+    }
+    if let Some((place, address)) = management(settings).filter(|(_, address)| is_exposed(*address)) {
+        if settings.keys.is_empty() {
+            let message = format!("{address} can be reached from the network, and there are no [[keys]] to sign with");
+            found.add(place, message, "name at least one key with the right Manage, or listen on 127.0.0.1");
+        } else if settings.tls.is_none() {
+            let message = format!("{address} can be reached from the network, and needs TLS");
+            found.add(place, message, "add a [tls] table with `certificate` and `key`, or listen on 127.0.0.1");
+        }
     }
     let addresses = listeners(settings).map(|(name, listener)| {
         let place = Place::of(&["listeners", name, "address"]);

@@ -363,12 +363,12 @@ impl Admitted {
     }
 }
 
-fn canonical(address: &str) -> String {
+pub(super) fn canonical(address: &str) -> String {
     Address::parse(address).to_string()
 }
 
 /// Whether a path is equal to a scope, or below it. An empty scope includes all paths.
-fn is_within(path: &str, scope: &str) -> bool {
+pub(super) fn is_within(path: &str, scope: &str) -> bool {
     scope.is_empty()
         || path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `container.rs` | the state of one connection, and the handling of its events |
 //! | `keys.rs`, `access.rs`, `sas.rs` | keys, the rights that a client has, and tokens |
+//! | `signed.rs` | requests outside of AMQP that are signed with a key |
 //! | `login.rs` | logins with keys and as users; rights of users that change |
 //! | `denied.rs` | denials, and the list of connections |
 //! | `attach.rs`, `link.rs` | attachment of links, and their kinds |
@@ -36,6 +37,7 @@ mod refusals;
 mod sas;
 mod sending;
 mod settling;
+mod signed;
 #[cfg(test)]
 mod tests;
 
@@ -43,3 +45,5 @@ pub use container::Container;
 pub use inbox::Inbox;
 pub use keys::{Key, Keys, Right, Secret};
 pub use login::{Decision, Login};
+pub use sas::InvalidToken;
+pub use signed::Signed;

@@ -33,7 +33,6 @@ impl Refusal {
     }
 
     /// Returns the status.
-    #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -1,8 +1,9 @@
-//! Connections to the admin address. Their number and their duration are limited, because they take file
+//! Connections to an HTTP address for operators. Their number and their duration are limited, because they take file
 //! descriptors that the broker's clients need.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
@@ -10,9 +11,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::RwLock;
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use super::Service;
 use super::progress::Progress;
@@ -36,15 +41,29 @@ const FIELDS_MAX: usize = 64;
 /// Pause in accepting when the operating system has run out of a resource.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// First byte of a connection over TLS: the content type of a handshake (RFC 8446, 5.1). No HTTP request begins
+/// with it.
+const TLS_HANDSHAKE: u8 = 22;
+
+/// TLS on an address.
+#[derive(Clone)]
+pub struct Encryption {
+    /// The certificates, which can be replaced.
+    pub config: Arc<RwLock<Arc<ServerConfig>>>,
+    /// Whether connections without TLS are closed.
+    pub is_required: bool,
+}
+
 /// A connection that is served.
 struct Open {
     progress: Progress,
     task: JoinHandle<()>,
 }
 
-/// Accepts and serves connections.
+/// Accepts and serves connections: over TLS those that begin with it, if there is `encryption`.
 pub async fn serve(
     listener: TcpListener,
+    encryption: Option<Encryption>,
     service: Service,
     descriptors: Descriptors,
 ) -> Infallible {
@@ -77,10 +96,34 @@ pub async fn serve(
             all.swap_remove(first.expect("there are some")).task.abort();
         }
         let progress = Progress::new();
-        let task = tokio::spawn(speak(stream, Some(address), service.clone(), progress.clone()));
+        let connection = open(stream, address, encryption.clone(), service.clone(), progress.clone());
+        let task = tokio::spawn(connection);
         all.push(Open { progress, task });
         // The new connection is served before the next one can displace it.
         tokio::task::yield_now().await;
+    }
+}
+
+/// Serves one connection, with TLS if it begins with that.
+async fn open(
+    stream: TcpStream,
+    address: SocketAddr,
+    encryption: Option<Encryption>,
+    service: Service,
+    progress: Progress,
+) {
+    let Some(Encryption { config, is_required }) = encryption else {
+        return speak(stream, Some(address), service, progress).await;
+    };
+    let mut first = [0];
+    match timeout(HEAD_WITHIN, stream.peek(&mut first)).await {
+        Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
+        Ok(Ok(1)) if !is_required => return speak(stream, Some(address), service, progress).await,
+        _ => return,
+    }
+    let acceptor = TlsAcceptor::from(Arc::clone(&config.read()));
+    if let Ok(Ok(stream)) = timeout(HEAD_WITHIN, acceptor.accept(stream)).await {
+        speak(stream, Some(address), service, progress).await;
     }
 }
 

@@ -27,8 +27,12 @@ const OWN_SITES: [&[u8]; 2] = [b"none", b"same-origin"];
 pub fn check(request: &Parts) -> Result<(), Refusal> {
     let host = host(request)?;
     check_origin(request, &host)?;
-    // One way to delimit a body is enough. So no proxy can see a different end of the request (RFC 9112,
-    // 6.3).
+    check_length(request)
+}
+
+/// Refuses a request whose body has no length. One way to delimit a body is enough, so that no proxy can see a
+/// different end of the request (RFC 9112, 6.3).
+pub fn check_length(request: &Parts) -> Result<(), Refusal> {
     if request.headers.contains_key(TRANSFER_ENCODING) {
         let sentence = "send Content-Length; Transfer-Encoding is not supported";
         return Err(Refusal::of(StatusCode::LENGTH_REQUIRED, sentence));

@@ -1,4 +1,5 @@
-//! HTTP for operators: health, metrics, and under `/v1` the JSON API that the tools of `barid` use.
+//! HTTP for operators: health, metrics, and under `/v1` the JSON API that the tools of `barid` use. On an address of
+//! its own, the administration protocol of Service Bus.
 //!
 //! `docs/operating/admin-api.md` is the contract.
 
@@ -26,6 +27,7 @@ mod quotas;
 mod receivers;
 mod retained;
 mod rfc3339;
+mod service_bus;
 mod sessions;
 mod shards;
 mod state;
@@ -45,6 +47,7 @@ use axum::extract::State;
 use axum::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -61,6 +64,7 @@ use crate::exposition::exposition;
 use crate::listener::Bound;
 use crate::shared::Shared;
 use answer::Refusal;
+pub use connections::Encryption;
 use progress::Progress;
 
 /// Maximum time for the body of a request to arrive. Beyond it, the request is refused with 408.
@@ -87,16 +91,31 @@ pub struct BoundAdmin {
     runtime: Runtime,
 }
 
+/// The address of the administration protocol of Service Bus, bound but not listening.
+pub struct BoundManagement {
+    pub bound: Bound,
+    pub encryption: Option<Encryption>,
+}
+
 /// The admin address, listening. Clients can connect, and are not served yet.
 pub struct ListeningAdmin {
     address: SocketAddr,
     listener: tokio::net::TcpListener,
+    management: Option<ListeningManagement>,
     runtime: Runtime,
+}
+
+/// The address of the administration protocol of Service Bus, listening.
+struct ListeningManagement {
+    address: SocketAddr,
+    listener: tokio::net::TcpListener,
+    encryption: Option<Encryption>,
 }
 
 /// The HTTP server, on a thread of its own.
 pub struct Admin {
     address: SocketAddr,
+    management: Option<(SocketAddr, Option<Encryption>)>,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -121,19 +140,42 @@ impl BoundAdmin {
             let _entered = runtime.enter();
             tokio::net::TcpListener::from_std(bound.listen()?)?
         };
-        Ok(ListeningAdmin { address, listener, runtime })
+        Ok(ListeningAdmin { address, listener, management: None, runtime })
     }
 }
 
 impl ListeningAdmin {
+    /// Also starts to listen for administration clients of Service Bus.
+    pub fn listen_for_management(&mut self, bound: BoundManagement) -> io::Result<()> {
+        let BoundManagement { bound, encryption } = bound;
+        let address = bound.address();
+        let _entered = self.runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(bound.listen()?)?;
+        self.management = Some(ListeningManagement { address, listener, encryption });
+        Ok(())
+    }
+
     /// Starts the thread that serves.
     pub fn start(self, shared: Arc<Shared>, lanes: Lanes, descriptors: Descriptors) -> Admin {
-        let Self { address, listener, runtime } = self;
+        let Self { address, listener, management, runtime } = self;
+        let serving =
+            management.as_ref().map(|management| (management.address, management.encryption.clone()));
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async {
+                let served = Served::new(shared, lanes);
+                let manage = async {
+                    match management {
+                        Some(ListeningManagement { address, listener, encryption }) => {
+                            let service = Service::of_service_bus(served.clone(), address);
+                            connections::serve(listener, encryption, service, descriptors).await
+                        }
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
-                    never = connections::serve(listener, Service::new(shared, lanes), descriptors) => match never {},
+                    never = connections::serve(listener, None, Service::new(served.clone()), descriptors) => match never {},
+                    never = manage => match never {},
                     // At the end, a slow client is not waited for.
                     _ = stopped => {}
                 }
@@ -144,7 +186,7 @@ impl ListeningAdmin {
             .name("barid-admin".into())
             .spawn(serve)
             .expect("the operating system has room for a thread");
-        Admin { address, stop, thread }
+        Admin { address, management: serving, stop, thread }
     }
 }
 
@@ -152,6 +194,16 @@ impl Admin {
     /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the address for administration clients of Service Bus.
+    pub fn management(&self) -> Option<SocketAddr> {
+        self.management.as_ref().map(|(address, _)| *address)
+    }
+
+    /// Returns the TLS of the address for administration clients of Service Bus.
+    pub fn encryption(&self) -> Option<&Encryption> {
+        self.management.as_ref()?.1.as_ref()
     }
 
     /// Stops the server.
@@ -168,7 +220,7 @@ impl Admin {
 /// Fails if the operating system refuses the resources of a runtime.
 pub fn converse(shared: &Arc<Shared>, lanes: &Lanes, sent: &[u8]) -> io::Result<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let service = Service::new(Arc::clone(shared), lanes.clone());
+    let service = Service::new(Served::new(Arc::clone(shared), lanes.clone()));
     let answered = runtime.block_on(connections::converse(sent, service));
     runtime.shutdown_background();
     Ok(answered)
@@ -182,18 +234,31 @@ struct Served {
     lanes: Lanes,
     /// Permits one backup at a time, because each keeps the store from discarding the files that it reads.
     backups: Arc<Semaphore>,
+    /// A permit for each request that is answered.
+    answering: Arc<Semaphore>,
+}
+
+impl Served {
+    fn new(shared: Arc<Shared>, lanes: Lanes) -> Self {
+        let backups = Arc::new(Semaphore::new(1));
+        let answering = Arc::new(Semaphore::new(ANSWERED_TOGETHER));
+        Self { shared, lanes, backups, answering }
+    }
 }
 
 /// The service that answers requests, independent of the connection.
 #[derive(Clone)]
 struct Service {
     routes: TowerToHyperService<Router>,
+    /// Refuses requests, no matter what they ask for.
+    check: fn(&Parts) -> Result<(), Refusal>,
     answering: Arc<Semaphore>,
 }
 
 impl Service {
-    fn new(shared: Arc<Shared>, lanes: Lanes) -> Self {
-        let served = Served { shared, lanes, backups: Arc::new(Semaphore::new(1)) };
+    /// The admin API.
+    fn new(served: Served) -> Self {
+        let answering = Arc::clone(&served.answering);
         let routes = Router::new()
             .route("/", get(index))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -237,10 +302,15 @@ impl Service {
             .fallback(answer::no_such_path)
             .method_not_allowed_fallback(answer::no_such_method)
             .with_state(served);
-        Self {
-            routes: TowerToHyperService::new(routes),
-            answering: Arc::new(Semaphore::new(ANSWERED_TOGETHER)),
-        }
+        Self { routes: TowerToHyperService::new(routes), check: guard::check, answering }
+    }
+
+    /// The administration protocol of Service Bus, on a listener with this address. Every request is signed, so
+    /// none comes from a browser without its user's knowledge.
+    fn of_service_bus(served: Served, listener: SocketAddr) -> Self {
+        let answering = Arc::clone(&served.answering);
+        let routes = service_bus::routes(served, listener);
+        Self { routes: TowerToHyperService::new(routes), check: guard::check_length, answering }
     }
 
     /// Answers a request. If its head or body is refused, the connection is closed after the answer, because
@@ -250,7 +320,7 @@ impl Service {
         B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
     {
         let (parts, body) = request.into_parts();
-        let body = match guard::check(&parts) {
+        let body = match (self.check)(&parts) {
             Ok(()) => read(body).await,
             Err(refusal) => Err(refusal),
         };

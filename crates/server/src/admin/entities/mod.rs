@@ -28,6 +28,7 @@ use serde::Deserialize;
 use super::answer::Refusal;
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::{Served, tenants};
+pub(super) use described::name_of;
 
 /// Returns the routes below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {
@@ -107,7 +108,7 @@ fn of_tenant(served: &Served, tenant: &str) -> Result<Arc<Entities>, Refusal> {
 }
 
 /// Returns the entities of a tenant, which is created if it does not exist.
-fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> {
+pub(super) fn of_any_tenant(served: &Served, name: &str) -> Result<Arc<Entities>, Refusal> {
     let tenant = any_tenant(served, name)?;
     Ok(Arc::clone(tenant.entities(&served.shared.engine.alarm)))
 }

@@ -1,0 +1,120 @@
+//! Requests outside of AMQP that are signed with the keys of AMQP clients.
+
+use std::net::SocketAddr;
+
+use barid_core::time::WallTime;
+
+use super::access::{canonical, is_within};
+use super::keys::{Key, Keys, Right};
+use super::sas::{InvalidToken, Token};
+use crate::entities::entity_of;
+use crate::names::tenant_of;
+
+/// A token that was accepted: a client has signed it with a key.
+#[derive(Debug)]
+pub struct Signed {
+    key: Key,
+    tenant: Box<str>,
+    /// The canonical path that the key is limited to; empty: all of the tenant.
+    entity: String,
+    /// The canonical path that the token is limited to; empty: all of the tenant.
+    scope: String,
+}
+
+impl Signed {
+    /// Checks a token. `listener`: the address that the client has connected to. `now`: the present wall time.
+    ///
+    /// # Errors
+    /// [`InvalidToken`].
+    pub fn check(
+        token: &str,
+        keys: &dyn Keys,
+        listener: SocketAddr,
+        now: WallTime,
+    ) -> Result<Self, InvalidToken> {
+        let token = Token::parse(token)?;
+        let key = keys.find(listener, &token.key_name).ok_or(InvalidToken::Signature)?;
+        token.verify(key.secret.expose(), now)?;
+        let tenant = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?.into();
+        let entity = key.entity.as_deref().map(canonical).unwrap_or_default();
+        Ok(Self { scope: canonical(&token.scope()?), key, tenant, entity })
+    }
+
+    /// The name of the key.
+    pub fn key(&self) -> &str {
+        &self.key.name
+    }
+
+    /// The tenant of the key.
+    pub fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    /// Whether the client has a right to the entity with this path. An empty path stands for all entities of the
+    /// tenant.
+    pub fn allows(&self, right: Right, path: &str) -> bool {
+        let path = canonical(path);
+        let path = entity_of(&path);
+        self.key.allows(right) && is_within(path, &self.scope) && is_within(path, &self.entity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use data_encoding::BASE64;
+    use ring::hmac;
+
+    use super::*;
+    use crate::amqp::Secret;
+
+    #[derive(Debug)]
+    struct One(Key);
+
+    impl Keys for One {
+        fn find(&self, _: SocketAddr, name: &str) -> Option<Key> {
+            (name == self.0.name).then(|| self.0.clone())
+        }
+
+        fn are_in(&self, _: &str) -> bool {
+            true
+        }
+
+        fn ban(&self, _: Option<&str>, _: &str, _: &str, _: IpAddr) -> Option<String> {
+            None
+        }
+    }
+
+    fn signed(scope: &str, entity: Option<&str>) -> Signed {
+        let scope = scope.replace(':', "%3A").replace('/', "%2F");
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"secret");
+        let signature = BASE64.encode(hmac::sign(&key, format!("{scope}\n99").as_bytes()).as_ref());
+        let signature = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+        let token = format!("SharedAccessSignature sr={scope}&sig={signature}&se=99&skn=acme%2Fk");
+        let keys = One(Key {
+            name: "acme/k".into(),
+            secret: Secret::new("secret"),
+            rights: vec![Right::Manage],
+            entity: entity.map(Into::into),
+        });
+        let listener = SocketAddr::from(([127, 0, 0, 1], 5300));
+        Signed::check(&token, &keys, listener, WallTime::from_millis(98_999)).unwrap()
+    }
+
+    #[test]
+    fn a_key_and_a_token_may_each_be_limited_to_an_entity() {
+        let all = signed("https://localhost:5300", None);
+        assert_eq!((all.key(), all.tenant()), ("acme/k", "acme"));
+        assert!(all.allows(Right::Manage, "Orders") && all.allows(Right::Manage, ""));
+        for limited in
+            [signed("https://h/Orders", None), signed("https://h", Some("orders")), signed("sb://h/orders", Some("Orders"))]
+        {
+            assert!(limited.allows(Right::Manage, "Orders"));
+            assert!(limited.allows(Right::Manage, "orders/Subscriptions/s"));
+            assert!(!limited.allows(Right::Manage, "orders2"));
+            assert!(!limited.allows(Right::Manage, ""), "it may not list all entities");
+        }
+        assert!(!signed("https://h/orders", Some("others")).allows(Right::Manage, "orders"));
+    }
+}
