@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from namespace import KEY, KEY_NAME, path_of
+from administration import Managed
+from namespace import KEY, KEY_NAME, config_json, path_of
 
 JS = Path(__file__).parent / "js"
 ENTITIES = json.loads((JS / "entities.json").read_text())
@@ -29,10 +30,21 @@ def test_js_sdk(request, broker, certificates, file, transport):
     assert (JS / "node_modules" / "@azure" / "service-bus").is_dir(), f"the SDK is missing: run `npm ci` in {JS}"
     port = {"tls": broker.amqps_port, "wss": broker.wss_port}.get(transport)
     secure = f"Endpoint=sb://localhost:{port};SharedAccessKeyName={KEY_NAME};SharedAccessKey={KEY};"
-    environment = os.environ | {
-        "SERVICE_BUS": broker.connection_string() if transport == "tcp" else secure, "SB_ENTITIES": path_of(request.node),
-        "NODE_EXTRA_CA_CERTS": str(certificates.certificate("ca")), "FORCE_COLOR": "0",
-    } | ({"SB_WEBSOCKET": "1"} if transport == "wss" else {})
+    run(file, broker.connection_string() if transport == "tcp" else secure, certificates,
+        {"SB_ENTITIES": path_of(request.node)} | ({"SB_WEBSOCKET": "1"} if transport == "wss" else {}))
+
+
+def test_administration(certificates):
+    broker = Managed(config_json({}, {}), certificates)
+    endpoint = f"Endpoint=sb://localhost:{broker.management_port};SharedAccessKeyName={KEY_NAME};SharedAccessKey={KEY}"
+    run("administration.test.js", endpoint, certificates, {})
+    broker.end()
+
+
+def run(file: str, connection_string: str, certificates, more: dict) -> None:
+    environment = os.environ | more | {
+        "SERVICE_BUS": connection_string, "NODE_EXTRA_CA_CERTS": str(certificates.certificate("ca")), "FORCE_COLOR": "0",
+    }
     command = ["node", "--test", "--test-reporter=tap", "--test-timeout=60000", file]
     done = subprocess.run(command, cwd=JS, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, "\n".join(failures(done.stdout)) + done.stderr[-5_000:]

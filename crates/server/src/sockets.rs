@@ -90,7 +90,9 @@ impl BoundSockets {
         let admin = BoundAdmin::to(admin_address)
             .map_err(|source| cannot_listen("admin", admin_address, source))?;
         let management = match &settings.management {
-            Some(management) => Some((bind_management(settings, management.address)?, management.address)),
+            Some(management) => {
+                Some((bind_management(settings, management.address)?, management.address))
+            }
             None => None,
         };
         let cluster = match &settings.cluster {
@@ -143,7 +145,10 @@ impl BoundSockets {
 }
 
 /// Binds the address for administration clients of Service Bus. It has TLS if there are certificates.
-fn bind_management(settings: &Settings, address: SocketAddr) -> Result<BoundManagement, StartError> {
+fn bind_management(
+    settings: &Settings,
+    address: SocketAddr,
+) -> Result<BoundManagement, StartError> {
     let is_required = !address.ip().to_canonical().is_loopback();
     let encryption = match &settings.tls {
         Some(tls) => {

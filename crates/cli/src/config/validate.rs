@@ -178,13 +178,24 @@ fn exposure(settings: &Settings, found: &mut Objections) {
              (`ssh -L 8081:127.0.0.1:8081 HOST`), and programs a proxy on this machine that authenticates them",
         );
     }
-    if let Some((place, address)) = management(settings).filter(|(_, address)| is_exposed(*address)) {
+    if let Some((place, address)) = management(settings).filter(|(_, address)| is_exposed(*address))
+    {
         if settings.keys.is_empty() {
-            let message = format!("{address} can be reached from the network, and there are no [[keys]] to sign with");
-            found.add(place, message, "name at least one key with the right Manage, or listen on 127.0.0.1");
+            let message = format!(
+                "{address} can be reached from the network, and there are no [[keys]] to sign with"
+            );
+            found.add(
+                place,
+                message,
+                "name at least one key with the right Manage, or listen on 127.0.0.1",
+            );
         } else if settings.tls.is_none() {
             let message = format!("{address} can be reached from the network, and needs TLS");
-            found.add(place, message, "add a [tls] table with `certificate` and `key`, or listen on 127.0.0.1");
+            found.add(
+                place,
+                message,
+                "add a [tls] table with `certificate` and `key`, or listen on 127.0.0.1",
+            );
         }
     }
     let addresses = listeners(settings).map(|(name, listener)| {

@@ -114,6 +114,9 @@ struct Common {
     /// Maximum time to live of messages: 3600, 1h, 14d, P14D [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     default_message_time_to_live: Option<String>,
+    /// Delete the entity, with all its messages, when nobody has used it for so long: 5m, PT5M [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    auto_delete_on_idle: Option<String>,
     /// Any text, of up to 1024 bytes
     #[arg(long, value_name = "TEXT")]
     user_metadata: Option<String>,
@@ -146,6 +149,7 @@ impl Common {
     fn add_to(&self, given: &mut Map<String, Value>) {
         let time_to_live = self.default_message_time_to_live.clone();
         add(given, "DefaultMessageTimeToLive", time_to_live);
+        add(given, "AutoDeleteOnIdle", self.auto_delete_on_idle.clone());
         add(given, "UserMetadata", self.user_metadata.clone());
     }
 }

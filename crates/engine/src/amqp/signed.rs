@@ -7,7 +7,6 @@ use barid_core::time::WallTime;
 use super::access::{canonical, is_within};
 use super::keys::{Key, Keys, Right};
 use super::sas::{InvalidToken, Token};
-use crate::entities::entity_of;
 use crate::names::tenant_of;
 
 /// A token that was accepted: a client has signed it with a key.
@@ -37,7 +36,10 @@ impl Signed {
         token.verify(key.secret.expose(), now)?;
         let tenant = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?.into();
         let entity = key.entity.as_deref().map(canonical).unwrap_or_default();
-        Ok(Self { scope: canonical(&token.scope()?), key, tenant, entity })
+        let scope = token.scope()?;
+        let path = scope.split_once('?').map_or(&*scope, |(path, _)| path);
+        let scope = canonical(without_port(path));
+        Ok(Self { key, tenant, entity, scope })
     }
 
     /// The name of the key.
@@ -50,13 +52,21 @@ impl Signed {
         &self.tenant
     }
 
-    /// Whether the client has a right to the entity with this path. An empty path stands for all entities of the
-    /// tenant.
+    /// Whether the client has a right to what has this path: an entity, what belongs to it, or a list.
     pub fn allows(&self, right: Right, path: &str) -> bool {
         let path = canonical(path);
-        let path = entity_of(&path);
-        self.key.allows(right) && is_within(path, &self.scope) && is_within(path, &self.entity)
+        self.key.allows(right) && is_within(&path, &self.scope) && is_within(&path, &self.entity)
     }
+}
+
+/// Returns a scope without the host and port in front of it, which the SDK for JavaScript writes without a scheme. Only
+/// a port tells a host from an entity, whose name cannot contain a colon.
+fn without_port(scope: &str) -> &str {
+    let (first, rest) = scope.split_once('/').unwrap_or((scope, ""));
+    let is_host = first.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    if is_host { rest } else { scope }
 }
 
 #[cfg(test)]
@@ -103,18 +113,30 @@ mod tests {
     }
 
     #[test]
-    fn a_key_and_a_token_may_each_be_limited_to_an_entity() {
+    fn a_key_and_a_token_may_each_be_limited() {
+        const LIST: &str = "$Resources/queues";
+        for all in ["localhost:5300", "[::1]:443/", "amqps://h"] {
+            assert!(signed(all, None).allows(Right::Manage, LIST), "{all}");
+        }
+        for one in ["localhost", "a:b", ":1", "1:"] {
+            assert!(!signed(one, None).allows(Right::Manage, LIST), "{one}");
+        }
         let all = signed("https://localhost:5300", None);
         assert_eq!((all.key(), all.tenant()), ("acme/k", "acme"));
-        assert!(all.allows(Right::Manage, "Orders") && all.allows(Right::Manage, ""));
-        for limited in
-            [signed("https://h/Orders", None), signed("https://h", Some("orders")), signed("sb://h/orders", Some("Orders"))]
-        {
+        assert!(all.allows(Right::Manage, "Orders") && all.allows(Right::Manage, LIST));
+        for limited in [
+            signed("https://h/Orders", None),
+            signed("https://h", Some("orders")),
+            signed("sb://h/orders", Some("Orders")),
+        ] {
             assert!(limited.allows(Right::Manage, "Orders"));
             assert!(limited.allows(Right::Manage, "orders/Subscriptions/s"));
             assert!(!limited.allows(Right::Manage, "orders2"));
-            assert!(!limited.allows(Right::Manage, ""), "it may not list all entities");
+            assert!(!limited.allows(Right::Manage, LIST) && !limited.allows(Right::Manage, ""));
         }
+        // The SDK for JavaScript signs the address of each request.
+        let list = signed("https://h:5300/$resources/queues?api-version=2021-05", None);
+        assert!(list.allows(Right::Manage, LIST) && !list.allows(Right::Manage, "orders"));
         assert!(!signed("https://h/orders", Some("others")).allows(Right::Manage, "orders"));
     }
 }

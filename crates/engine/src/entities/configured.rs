@@ -91,6 +91,7 @@ impl Configured {
             // Due messages are given to the subscriptions, however long that takes and however often it is tried.
             lock_duration: IsoDuration::seconds(3_600),
             max_delivery_count: u32::MAX,
+            auto_delete_on_idle: own.auto_delete_on_idle,
             default_message_time_to_live: own.default_message_time_to_live,
             duplicate_detection_history_time_window: own.duplicate_detection_history_time_window,
             requires_duplicate_detection: own.requires_duplicate_detection,

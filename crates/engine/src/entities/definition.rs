@@ -5,6 +5,7 @@
 //!
 //! | property | default | from | to |
 //! | --- | --- | --- | --- |
+//! | `AutoDeleteOnIdle` | no limit | `PT1S` | no limit |
 //! | `LockDuration` | `PT1M` | `PT1S` | `P1D` |
 //! | `MaxDeliveryCount` | 10 | 1 | 2147483647 |
 //! | `DefaultMessageTimeToLive` | no limit | `PT0.001S` | no limit |
@@ -98,12 +99,26 @@ pub struct SubscriptionDefinition {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct QueueProperties {
+    /// Duration without use after which the queue is deleted with all its messages. Receivers and scheduled messages
+    /// are uses.
+    #[serde(skip_serializing_if = "IsoDuration::is_unlimited")]
+    pub auto_delete_on_idle: IsoDuration,
     /// Whether expired messages become dead letters; otherwise they are removed.
     pub dead_lettering_on_message_expiration: bool,
     /// Maximum time to live, which is also that of messages without their own.
     pub default_message_time_to_live: IsoDuration,
     /// Duration for which message ids are remembered.
     pub duplicate_detection_history_time_window: IsoDuration,
+    /// Has no effect, because the broker batches by itself. Kept for clients that compare what they find with what they
+    /// have set.
+    #[serde(skip_serializing_if = "is_true")]
+    pub enable_batched_operations: bool,
+    /// Has no effect, like `enable_batched_operations`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_express: bool,
+    /// Has no effect, like `enable_batched_operations`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_partitioning: bool,
     /// The queue or topic to which dead letters are moved. If empty, they stay in the dead-letter queue.
     pub forward_dead_lettered_messages_to: String,
     /// The queue or topic to which messages are forwarded. If empty, they stay.
@@ -128,16 +143,33 @@ pub struct QueueProperties {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct TopicProperties {
+    /// Duration without use after which the topic is deleted with all its messages. Receivers and scheduled messages
+    /// are uses.
+    #[serde(skip_serializing_if = "IsoDuration::is_unlimited")]
+    pub auto_delete_on_idle: IsoDuration,
     /// Maximum time to live, which is also that of messages without their own.
     pub default_message_time_to_live: IsoDuration,
     /// Duration for which message ids are remembered.
     pub duplicate_detection_history_time_window: IsoDuration,
+    /// Has no effect, because the broker batches by itself. Kept for clients that compare what they find with what they
+    /// have set.
+    #[serde(skip_serializing_if = "is_true")]
+    pub enable_batched_operations: bool,
+    /// Has no effect, like `enable_batched_operations`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_express: bool,
+    /// Has no effect, like `enable_batched_operations`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub enable_partitioning: bool,
     /// Maximum size of a message, in KiB.
     pub max_message_size_in_kilobytes: u64,
     /// Maximum size of all messages in each subscription, in MiB.
     pub max_size_in_megabytes: u64,
     /// Whether a message with a remembered id is dropped. Cannot be changed.
     pub requires_duplicate_detection: bool,
+    /// Has no effect, like `enable_batched_operations`: each subscription keeps the order.
+    #[serde(skip_serializing_if = "is_true")]
+    pub support_ordering: bool,
     /// Any text of up to 1024 bytes.
     pub user_metadata: String,
 }
@@ -146,10 +178,18 @@ pub struct TopicProperties {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct SubscriptionProperties {
+    /// Duration without use after which the subscription is deleted with all its messages. Receivers and scheduled messages
+    /// are uses.
+    #[serde(skip_serializing_if = "IsoDuration::is_unlimited")]
+    pub auto_delete_on_idle: IsoDuration,
     /// Whether expired messages become dead letters; otherwise they are removed.
     pub dead_lettering_on_message_expiration: bool,
     /// Maximum time to live, unless that of the topic is shorter.
     pub default_message_time_to_live: IsoDuration,
+    /// Has no effect, because the broker batches by itself. Kept for clients that compare what they find with what they
+    /// have set.
+    #[serde(skip_serializing_if = "is_true")]
+    pub enable_batched_operations: bool,
     /// The queue or topic to which dead letters are moved. If empty, they stay in the dead-letter queue.
     pub forward_dead_lettered_messages_to: String,
     /// The queue or topic to which messages are forwarded. If empty, they stay.
@@ -213,11 +253,16 @@ impl Default for QueueProperties {
 impl Default for TopicProperties {
     fn default() -> Self {
         Self {
+            auto_delete_on_idle: IsoDuration::UNLIMITED,
             default_message_time_to_live: IsoDuration::UNLIMITED,
             duplicate_detection_history_time_window: IsoDuration::seconds(600),
+            enable_batched_operations: true,
+            enable_express: false,
+            enable_partitioning: false,
             max_message_size_in_kilobytes: 1024,
             max_size_in_megabytes: 1024,
             requires_duplicate_detection: false,
+            support_ordering: true,
             user_metadata: String::new(),
         }
     }
@@ -226,8 +271,10 @@ impl Default for TopicProperties {
 impl Default for SubscriptionProperties {
     fn default() -> Self {
         Self {
+            auto_delete_on_idle: IsoDuration::UNLIMITED,
             dead_lettering_on_message_expiration: false,
             default_message_time_to_live: IsoDuration::UNLIMITED,
+            enable_batched_operations: true,
             forward_dead_lettered_messages_to: String::new(),
             forward_to: String::new(),
             lock_duration: IsoDuration::seconds(60),
@@ -289,6 +336,7 @@ impl TopicDefinition {
         path::check_name(Kind::Topic, &self.name)?;
         let entity = Checked(format!("topic {:?}", self.name));
         let topic = &self.properties;
+        entity.idle(topic.auto_delete_on_idle)?;
         entity.time_to_live(topic.default_message_time_to_live)?;
         entity.history(topic.duplicate_detection_history_time_window)?;
         entity.sizes(topic.max_message_size_in_kilobytes, topic.max_size_in_megabytes)?;
@@ -330,11 +378,15 @@ impl QueueProperties {
     /// Returns the properties in effect for a subscription: its own, and those that it inherits from its topic.
     pub fn of_subscription(topic: &TopicProperties, own: &SubscriptionProperties) -> Self {
         Self {
+            auto_delete_on_idle: own.auto_delete_on_idle,
             dead_lettering_on_message_expiration: own.dead_lettering_on_message_expiration,
             default_message_time_to_live: own
                 .default_message_time_to_live
                 .min(topic.default_message_time_to_live),
             duplicate_detection_history_time_window: topic.duplicate_detection_history_time_window,
+            enable_batched_operations: own.enable_batched_operations,
+            enable_express: false,
+            enable_partitioning: false,
             forward_dead_lettered_messages_to: own.forward_dead_lettered_messages_to.clone(),
             forward_to: own.forward_to.clone(),
             lock_duration: own.lock_duration,
@@ -378,6 +430,7 @@ impl QueueProperties {
     }
 
     fn check(&self, entity: &Checked) -> Result<(), DefinitionError> {
+        entity.idle(self.auto_delete_on_idle)?;
         entity.within("LockDuration", self.lock_duration, &LOCK_DURATION)?;
         entity.within("MaxDeliveryCount", self.max_delivery_count, &DELIVERIES)?;
         entity.time_to_live(self.default_message_time_to_live)?;
@@ -394,6 +447,14 @@ impl QueueProperties {
         }
         Ok(())
     }
+}
+
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Returns the key of the entity that an address to forward to names; `None` if the address is empty.
@@ -438,6 +499,13 @@ impl Checked {
             return Ok(());
         }
         self.refuse(property, value, format!("from {} to {}", range.start(), range.end()))
+    }
+
+    fn idle(&self, value: IsoDuration) -> Result<(), DefinitionError> {
+        if value >= IsoDuration::seconds(1) {
+            return Ok(());
+        }
+        self.refuse("AutoDeleteOnIdle", value, "at least a second".into())
     }
 
     fn time_to_live(&self, value: IsoDuration) -> Result<(), DefinitionError> {

@@ -31,6 +31,11 @@ impl IsoDuration {
         Self(Duration::from_secs(seconds))
     }
 
+    /// Whether there is no limit.
+    pub fn is_unlimited(&self) -> bool {
+        *self == Self::UNLIMITED
+    }
+
     /// The duration; `None` if there is no limit.
     pub fn limited(self) -> Option<Duration> {
         (self != Self::UNLIMITED).then_some(self.0)

@@ -12,6 +12,7 @@
 //! | `configured.rs` | definitions as they are stored, and what is derived from them |
 //! | `registry.rs` | all entities of a tenant: lookup, creation, change and deletion |
 //! | `queue.rs` | a queue or subscription: its lock, its timer, its receivers |
+//! | `idleness.rs` | for how long nobody has used an entity |
 //! | `holding.rs` | the bytes of all entities of a tenant together |
 //! | `alarm.rs` | work that another thread does later |
 //! | `effects.rs`, `receivers.rs` | consequences of a command: notes for the shard, notifications of receivers |
@@ -29,6 +30,7 @@ mod definition;
 mod effects;
 pub mod group;
 mod holding;
+mod idleness;
 mod iso8601;
 mod mover;
 mod once;

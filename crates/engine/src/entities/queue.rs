@@ -17,6 +17,7 @@ use super::alarm::Alarm;
 use super::configured::{Configured, Definition, Stored};
 use super::effects::QueueEffects;
 use super::holding::Holding;
+use super::idleness::Idleness;
 use super::mover::Mover;
 use super::once::Once;
 use super::path::split_subscription;
@@ -49,6 +50,7 @@ pub struct Queue {
     configured: RwLock<Arc<Configured>>,
     state: Mutex<State>,
     receivers: Receivers,
+    idleness: Idleness,
     /// Time at which the timer expires, in milliseconds of wall time: the earliest time that the entity has
     /// reported. [`NEVER`]: no timer is set.
     wakes_at: AtomicU64,
@@ -125,6 +127,7 @@ impl Queue {
             configured: RwLock::new(Arc::new(configured)),
             state: Mutex::new(State { entity, standing: Standing::Open }),
             receivers: Receivers::default(),
+            idleness: Idleness::default(),
             wakes_at: AtomicU64::new(NEVER),
             begins_in: AtomicU64::new(0),
             movers: Mutex::default(),
@@ -241,13 +244,54 @@ impl Queue {
         look(&self.state.lock().entity)
     }
 
-    /// Runs a command on the entity under its lock.
+    /// Notes that the entity is used, as every command of a client does.
+    pub fn mark_used(&self) {
+        self.idleness.mark();
+    }
+
+    /// Time at which a client has last used the entity, with the accuracy of a sweep; `None`: not since the broker
+    /// has started.
+    pub fn used_at(&self) -> Option<WallTime> {
+        self.idleness.used_at()
+    }
+
+    /// Time since which nobody has used the entity; `None`: no sweep has seen it.
+    pub(super) fn idle_since(&self) -> Option<WallTime> {
+        self.idleness.since()
+    }
+
+    /// Whether the entity was used since the last sweep.
+    pub(super) fn is_used(&self) -> bool {
+        self.idleness.is_used()
+    }
+
+    /// Notes the time of the uses since the last sweep.
+    pub(super) fn sweep(&self, now: WallTime) {
+        let movers = self.movers.lock().iter().flatten().count();
+        let is_held = self.receivers.len() > movers || self.counts().scheduled > 0;
+        self.idleness.sweep(is_held, now);
+    }
+
+    /// Runs a command of a client on the entity under its lock.
     ///
     /// The consequences are noted in the entity's shard, and the batch is added to `commits`. An answer that
     /// reports success must wait for `commits`; if the shard is closed, they never become durable. When the lock is
     /// released, receivers are notified and the next timer is set. The shard's write set stays locked from the
     /// first note to the end of the command, so `change` must not take any other lock.
     pub fn with<R>(
+        &self,
+        commits: &mut Commits,
+        change: impl FnOnce(&mut Entity, &mut QueueEffects<'_>) -> R,
+    ) -> R {
+        self.run(commits, |entity, effects| {
+            // Under the lock, under which the entity is deleted if it is not used.
+            self.mark_used();
+            change(entity, effects)
+        })
+    }
+
+    /// Runs a command as [`with`](Self::with), which is no use of the entity.
+    fn run<R>(
         &self,
         commits: &mut Commits,
         change: impl FnOnce(&mut Entity, &mut QueueEffects<'_>) -> R,
@@ -288,7 +332,7 @@ impl Queue {
 
     /// Does everything that is due.
     pub fn on_time(&self, now: WallTime, commits: &mut Commits) {
-        self.with(commits, |entity, effects| entity.on_time(now, effects));
+        self.run(commits, |entity, effects| entity.on_time(now, effects));
     }
 
     /// Whether the timer is set to this time.
@@ -370,7 +414,7 @@ impl Queue {
     /// numbers.
     pub(super) fn start(&self, commits: &mut Commits) {
         let mut reserved = Commits::default();
-        self.with(&mut reserved, |entity, effects| entity.start(effects));
+        self.run(&mut reserved, |entity, effects| entity.start(effects));
         let batch = reserved.iter().map(|(_, batch)| batch).max();
         self.begins_in.store(batch.unwrap_or_default(), Ordering::Release);
         commits.join(&reserved);
@@ -400,7 +444,7 @@ impl Queue {
     /// Puts into effect a definition that is already stored.
     pub(super) fn adopt(&self, configured: Configured) {
         let properties = configured.properties.to_core();
-        self.with(&mut Commits::default(), |entity, _| entity.set_properties(properties));
+        self.run(&mut Commits::default(), |entity, _| entity.set_properties(properties));
         *self.configured.write() = Arc::new(configured);
     }
 
@@ -451,7 +495,20 @@ impl Queue {
 
     /// Deletes the entity and its messages, and notifies its receivers.
     pub(super) fn delete(&self, commits: &mut Commits) {
+        self.delete_if(|| true, commits);
+    }
+
+    /// Deletes the entity like [`delete`](Self::delete) if nobody has used it since the last sweep. Returns whether it
+    /// did.
+    pub(super) fn delete_unused(&self, commits: &mut Commits) -> bool {
+        self.delete_if(|| !self.is_used(), commits)
+    }
+
+    fn delete_if(&self, is_wanted: impl FnOnce() -> bool, commits: &mut Commits) -> bool {
         let mut state = self.state.lock();
+        if !is_wanted() {
+            return false;
+        }
         let mut effects = QueueEffects::new(self, state.standing);
         if state.standing == Standing::Open {
             self.home.holding.count(state.entity.footprint(), 0);
@@ -463,6 +520,7 @@ impl Queue {
         drop(state);
         *self.movers.lock() = [None, None];
         self.receivers.end(&Told::Deleted);
+        true
     }
 
     /// Empties the entity in memory because its shard is being closed: its contents stay in the store only.
@@ -489,7 +547,7 @@ impl Queue {
 
     /// Stores the exact next sequence numbers, so that none are skipped: the shard is about to close.
     pub(super) fn note_numbers(&self, commits: &mut Commits) {
-        self.with(commits, |entity, effects| entity.note_numbers(effects));
+        self.run(commits, |entity, effects| entity.note_numbers(effects));
     }
 
     /// Restores a message, a state or a number that was found in the store, before the entity is used.

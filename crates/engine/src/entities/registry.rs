@@ -9,6 +9,7 @@ use barid_core::ids::{ShardIndex, TenantNumber};
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use thiserror::Error;
+use tracing::info;
 
 use super::alarm::Alarm;
 use super::configured::{Configured, DeclaredBy, Definition};
@@ -109,6 +110,21 @@ impl Node {
         self.entity().path()
     }
 
+    /// Whether nobody has used the entity for the duration after which it is deleted. A topic is used when one of its
+    /// subscriptions is.
+    fn is_idle_too_long(&self, now: WallTime) -> bool {
+        let limit = self.entity().configured().properties.auto_delete_on_idle.limited();
+        let Some(limit) = limit else { return false };
+        let is_idle =
+            |queue: &Queue| queue.idle_since().is_some_and(|since| since.after(limit) <= now);
+        match self {
+            Self::Queue(queue) => is_idle(queue),
+            Self::Topic(topic) => {
+                is_idle(topic.held()) && topic.subscriptions().iter().all(|queue| is_idle(queue))
+            }
+        }
+    }
+
     /// If the shard of the entity was closed, replaces the node by the present one with the same key.
     pub fn look_up(&mut self) {
         let present = |queue: &Queue| queue.entities()?.find_key(queue.key());
@@ -197,6 +213,42 @@ impl Entities {
         };
         for (queue, at) in overdue {
             queue.wake(at, now);
+        }
+    }
+
+    /// Deletes the entities that nobody has used for the duration in their `AutoDeleteOnIdle`. Must be called
+    /// regularly, because it also notes when entities are used.
+    pub fn delete_idle(&self, now: WallTime) {
+        let nodes: Vec<_> = self.nodes.read().values().cloned().collect();
+        nodes.iter().for_each(|node| node.entity().sweep(now));
+        for node in nodes.iter().filter(|node| node.is_idle_too_long(now)) {
+            if self.delete_unused(node, &mut Commits::default()) {
+                let (tenant, entity) = (&*self.home.tenant_name, node.path());
+                info!(tenant, entity, "deleted an entity that nobody has used (AutoDeleteOnIdle)");
+            }
+        }
+    }
+
+    /// Deletes an entity unless it was used since the last sweep.
+    fn delete_unused(&self, node: &Node, commits: &mut Commits) -> bool {
+        match node {
+            Node::Topic(topic) => {
+                let is_used = |queue: &Arc<Queue>| queue.is_used();
+                let any = is_used(topic.held()) || topic.subscriptions().iter().any(is_used);
+                !any && self.delete(topic.path(), commits).is_ok()
+            }
+            Node::Queue(queue) => {
+                let _changing = self.changing.lock();
+                if !queue.shard().is_open() || !queue.delete_unused(commits) {
+                    return false;
+                }
+                self.nodes.write().remove(queue.key());
+                let topic = path::split_subscription(queue.key());
+                if let Some(topic) = topic.and_then(|(topic, _)| self.find_topic(topic)) {
+                    topic.remove(queue.key());
+                }
+                true
+            }
         }
     }
 

@@ -88,6 +88,7 @@ impl Topic {
         now: WallTime,
         commits: &mut Commits,
     ) -> Result<Numbers, SendError> {
+        self.held.mark_used();
         let is_scheduled = |message: &Incoming| message.scheduled_at.is_some_and(|at| at > now);
         let places: SmallVec<[bool; 1]> = messages.iter().map(is_scheduled).collect();
         let (later, messages): (Batch, Batch) = messages.into_iter().partition(is_scheduled);

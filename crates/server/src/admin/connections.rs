@@ -96,7 +96,8 @@ pub async fn serve(
             all.swap_remove(first.expect("there are some")).task.abort();
         }
         let progress = Progress::new();
-        let connection = open(stream, address, encryption.clone(), service.clone(), progress.clone());
+        let connection =
+            open(stream, address, encryption.clone(), service.clone(), progress.clone());
         let task = tokio::spawn(connection);
         all.push(Open { progress, task });
         // The new connection is served before the next one can displace it.

@@ -158,8 +158,9 @@ impl ListeningAdmin {
     /// Starts the thread that serves.
     pub fn start(self, shared: Arc<Shared>, lanes: Lanes, descriptors: Descriptors) -> Admin {
         let Self { address, listener, management, runtime } = self;
-        let serving =
-            management.as_ref().map(|management| (management.address, management.encryption.clone()));
+        let serving = management
+            .as_ref()
+            .map(|management| (management.address, management.encryption.clone()));
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async {

@@ -119,6 +119,7 @@ pub(super) fn peek(asked: &mut Asked<'_>) -> Result<Done, Error> {
     let said = asked.request.argument("session-id").text().map(Arc::from);
     let session = said.or_else(|| asked.session_of_link());
     let (mut messages, mut bytes) = (Vec::new(), 0);
+    asked.queue.mark_used();
     asked.queue.read(|entity| {
         entity.peek(asked.part, from, most, session.as_deref(), |entry| {
             bytes += entry.body.size as usize;

@@ -3,6 +3,7 @@
 mod changing;
 mod forwarding;
 mod holding;
+mod idleness;
 mod receiving;
 mod restarting;
 mod topics;

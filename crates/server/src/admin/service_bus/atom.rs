@@ -29,6 +29,11 @@ impl Context {
         Self { authority: host.into(), version: version.unwrap_or("2021-05").into() }
     }
 
+    /// Whether the version of the protocol has `MaxMessageSizeInKilobytes`.
+    pub fn has_message_size(&self) -> bool {
+        *self.version >= *"2021-05"
+    }
+
     fn address(&self, path: &str) -> String {
         format!("https://{}/{path}?api-version={}", self.authority, self.version)
     }
@@ -99,7 +104,8 @@ pub fn error(refusal: &Refusal) -> Response {
         xml.text("Code", refusal.status().as_u16());
         xml.text("Detail", refusal.sentence());
     });
-    (refusal.status(), [(CONTENT_TYPE, "application/xml; charset=utf-8")], xml.finish()).into_response()
+    (refusal.status(), [(CONTENT_TYPE, "application/xml; charset=utf-8")], xml.finish())
+        .into_response()
 }
 
 fn answer(status: StatusCode, kind: impl Display, xml: Writer) -> Response {

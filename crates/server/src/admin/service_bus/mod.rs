@@ -99,8 +99,9 @@ async fn dispatch(
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<Response, Refusal> {
-    let target = Target::parse(uri.path())?;
-    signer.check(target.entity())?;
+    let path = target::decode(uri.path())?;
+    let target = Target::parse(&path)?;
+    signer.check(&path)?;
     let context = Context::of(headers, uri);
     match *method {
         Method::GET => {

@@ -40,30 +40,42 @@ pub struct Authority<'a>(pub &'a str);
 impl Element {
     fn of(name: &str) -> Option<Self> {
         Some(match name {
-            "DefaultMessageTimeToLive"
+            "AutoDeleteOnIdle"
+            | "DefaultMessageTimeToLive"
             | "DuplicateDetectionHistoryTimeWindow"
             | "LockDuration"
             | "UserMetadata" => Self::Property(Form::Text),
             "DeadLetteringOnMessageExpiration"
+            | "EnableBatchedOperations"
+            | "EnableExpress"
+            | "EnablePartitioning"
             | "RequiresDuplicateDetection"
-            | "RequiresSession" => Self::Property(Form::Bool),
+            | "RequiresSession"
+            | "SupportOrdering" => Self::Property(Form::Bool),
             "MaxDeliveryCount" | "MaxMessageSizeInKilobytes" | "MaxSizeInMegabytes" => {
                 Self::Property(Form::Number)
             }
             "ForwardDeadLetteredMessagesTo" | "ForwardTo" => Self::Property(Form::Path),
-            "AutoDeleteOnIdle" => Self::Always("P10675199DT2H48M5.4775807S"),
-            "EnableExpress" | "EnablePartitioning" | "EnableSubscriptionPartitioning"
-            | "FilteringMessagesBeforePublishing" | "IsAnonymousAccessible" => Self::Always("false"),
+            "FilteringMessagesBeforePublishing" | "IsAnonymousAccessible" => Self::Always("false"),
             "EntityAvailabilityStatus" => Self::Always("Available"),
             "Status" => Self::Always("Active"),
-            "AuthorizationRules" => Self::Absent("keys are in the configuration of the broker ([[keys]], with `entity`)"),
-            // The broker batches by itself, keeps the order, and no filter fails.
-            "EnableBatchedOperations"
-            | "SupportOrdering"
-            | "DeadLetteringOnFilterEvaluationExceptions" => Self::Ignored,
-            "AccessedAt" | "CorrelationFilterCount" | "CountDetails" | "CreatedAt"
-            | "DefaultRuleDescription" | "MessageCount" | "SizeInBytes" | "SqlFilterCount"
-            | "SubscriptionCount" | "UpdatedAt" => Self::Ignored,
+            "AuthorizationRules" => Self::Absent(
+                "keys are in the configuration of the broker ([[keys]], with `entity`)",
+            ),
+            // No filter fails, and subscriptions are never partitioned.
+            "EnableSubscriptionPartitioning" | "DeadLetteringOnFilterEvaluationExceptions" => {
+                Self::Ignored
+            }
+            "AccessedAt"
+            | "CorrelationFilterCount"
+            | "CountDetails"
+            | "CreatedAt"
+            | "DefaultRuleDescription"
+            | "MessageCount"
+            | "SizeInBytes"
+            | "SqlFilterCount"
+            | "SubscriptionCount"
+            | "UpdatedAt" => Self::Ignored,
             _ => return None,
         })
     }
@@ -74,13 +86,16 @@ pub fn read<T: DeserializeOwned>(description: Node<'_, '_>) -> Result<T, Refusal
     let mut properties = Map::new();
     for element in xml::children(description) {
         let (name, text) = (xml::name(element), xml::text(element));
+        if name == "SupportOrdering" && xml::name(description) != "TopicDescription" {
+            continue;
+        }
         let refuse = |what: &str| Err(Refusal::bad_request(format!("{name}: {what}")));
         match Element::of(name) {
             Some(Element::Property(form)) => match value(form, text) {
                 Some(value) => _ = properties.insert(name.into(), value),
                 None => return refuse(&format!("{text:?} is not a value of this property")),
             },
-            Some(Element::Always(only)) if is_same(text, only) => {}
+            Some(Element::Always(only)) if text.eq_ignore_ascii_case(only) => {}
             Some(Element::Always(only)) => {
                 return Err(Refusal::of(
                     StatusCode::NOT_IMPLEMENTED,
@@ -88,13 +103,17 @@ pub fn read<T: DeserializeOwned>(description: Node<'_, '_>) -> Result<T, Refusal
                 ));
             }
             Some(Element::Absent(hint)) if xml::children(element).next().is_some() => {
-                return Err(Refusal::of(StatusCode::NOT_IMPLEMENTED, format!("{name}: not supported; {hint}")));
+                return Err(Refusal::of(
+                    StatusCode::NOT_IMPLEMENTED,
+                    format!("{name}: not supported; {hint}"),
+                ));
             }
             Some(Element::Absent(_) | Element::Ignored) => {}
             None => return refuse("there is no such property"),
         }
     }
-    serde_json::from_value(properties.into()).map_err(|error| Refusal::bad_request(error.to_string()))
+    serde_json::from_value(properties.into())
+        .map_err(|error| Refusal::bad_request(error.to_string()))
 }
 
 fn value(form: Form, text: &str) -> Option<Value> {
@@ -108,13 +127,6 @@ fn value(form: Form, text: &str) -> Option<Value> {
     })
 }
 
-/// Whether a property has its only value. Clients round the longest duration.
-fn is_same(text: &str, only: &str) -> bool {
-    let duration = |text: &str| text.parse::<IsoDuration>().ok();
-    text.eq_ignore_ascii_case(only)
-        || duration(only).is_some_and(|only| duration(text) == Some(only))
-}
-
 /// Returns the path of an entity, from a URI or a path.
 fn path(text: &str) -> &str {
     let path = match text.split_once("://") {
@@ -124,7 +136,8 @@ fn path(text: &str) -> &str {
     path.trim_matches('/')
 }
 
-/// Writes the properties of an entity, and those elements of `more` that it has for all entities or for this one.
+/// Writes the elements in `order`: the properties of an entity, those that are the same for all, and with `special` the
+/// others.
 pub fn write(
     xml: &mut Writer,
     properties: &impl Serialize,
@@ -146,6 +159,13 @@ pub fn write(
                 }
             }
             (Some(value), _) => xml.text(name, value),
+            // Properties that are stored only if they are set.
+            (None, Some(Element::Property(Form::Text))) if *name == "AutoDeleteOnIdle" => {
+                xml.text(name, IsoDuration::UNLIMITED);
+            }
+            (None, Some(Element::Property(Form::Bool))) => {
+                xml.text(name, matches!(*name, "EnableBatchedOperations" | "SupportOrdering"));
+            }
             (None, Some(Element::Always(only))) => xml.text(name, only),
             (None, _) => special(xml, name),
         }
@@ -159,7 +179,8 @@ mod tests {
     use super::*;
 
     fn parsed<T: DeserializeOwned>(elements: &str) -> Result<T, String> {
-        let text = format!("<QueueDescription xmlns='{}'>{elements}</QueueDescription>", xml::SERVICE_BUS);
+        let text =
+            format!("<QueueDescription xmlns='{}'>{elements}</QueueDescription>", xml::SERVICE_BUS);
         let document = xml::parse(text.as_bytes()).unwrap();
         read(document.root_element()).map_err(|refusal| refusal.sentence().into())
     }
@@ -176,6 +197,7 @@ mod tests {
         assert_eq!(queue.lock_duration, IsoDuration::seconds(5));
         assert_eq!((queue.max_delivery_count, queue.requires_session), (3, true));
         assert_eq!(queue.forward_to, "a/B");
+        assert_eq!(queue.auto_delete_on_idle, IsoDuration::UNLIMITED, "clients round it");
         assert_eq!(parsed::<QueueProperties>(""), Ok(QueueProperties::default()));
     }
 
@@ -183,11 +205,19 @@ mod tests {
     fn what_is_not_supported_is_refused_by_name() {
         let error = |elements| parsed::<TopicProperties>(elements).unwrap_err();
         for (elements, expected) in [
-            ("<Status>Disabled</Status>", "Status: this broker supports Active only, not \"Disabled\""),
-            ("<AutoDeleteOnIdle>PT10M</AutoDeleteOnIdle>", "AutoDeleteOnIdle: this broker supports P10675199DT"),
-            ("<AuthorizationRules><a/></AuthorizationRules>", "AuthorizationRules: not supported; keys are"),
+            (
+                "<Status>Disabled</Status>",
+                "Status: this broker supports Active only, not \"Disabled\"",
+            ),
+            (
+                "<AuthorizationRules><a/></AuthorizationRules>",
+                "AuthorizationRules: not supported; keys are",
+            ),
             ("<Other>1</Other>", "Other: there is no such property"),
-            ("<MaxSizeInMegabytes>-1</MaxSizeInMegabytes>", "MaxSizeInMegabytes: \"-1\" is not a value"),
+            (
+                "<MaxSizeInMegabytes>-1</MaxSizeInMegabytes>",
+                "MaxSizeInMegabytes: \"-1\" is not a value",
+            ),
             ("<LockDuration>PT5S</LockDuration>", "unknown field `LockDuration`"),
             ("<DefaultMessageTimeToLive>x</DefaultMessageTimeToLive>", "`x` is no duration"),
         ] {

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use barid_core::rules::same_name;
 use barid_engine::entities::{
-    self, Configured, Definition, Entities, FilterType, Node, Queue, RuleDefinition, RuleProperties,
-    SubscriptionDefinition, Topic, subscription_path,
+    self, Configured, Definition, Entities, FilterType, Node, Queue, RuleDefinition,
+    RuleProperties, SubscriptionDefinition, Topic, subscription_path,
 };
 use serde::Deserialize;
 
@@ -16,9 +16,10 @@ use super::properties::{self, Authority};
 use super::rule;
 use super::target::Target;
 use super::xml::{COUNTS, INSTANCE, SERVICE_BUS, Writer};
+use crate::admin::Served;
 use crate::admin::answer::Refusal;
 use crate::admin::entities::{name_of, of_any_tenant};
-use crate::admin::Served;
+use crate::admin::rfc3339::Rfc3339;
 
 /// Maximum number of entities in a page.
 const TOP_MAX: usize = 100;
@@ -26,7 +27,7 @@ const TOP_MAX: usize = 100;
 /// Elements in front of all descriptions.
 const NAMESPACES: [(&str, &str); 2] = [("xmlns", SERVICE_BUS), ("xmlns:i", INSTANCE)];
 
-/// The elements of a queue, in the order of Service Bus.
+/// The elements of a queue, in the order of Service Bus. Old versions of the protocol do not have the last one.
 const QUEUE: [&str; 27] = [
     "LockDuration",
     "MaxSizeInMegabytes",
@@ -57,7 +58,7 @@ const QUEUE: [&str; 27] = [
     "MaxMessageSizeInKilobytes",
 ];
 
-/// The elements of a topic.
+/// The elements of a topic. Old versions of the protocol do not have the last one.
 const TOPIC: [&str; 25] = [
     "DefaultMessageTimeToLive",
     "MaxSizeInMegabytes",
@@ -167,7 +168,9 @@ pub fn read(
         }
         Target::Subscription { topic, name } => {
             let queue = find_subscription(&entities, topic, name)?;
-            Ok(with_entry(&Node::Queue(queue), context, |entry| atom::entry(StatusCode::OK, entry, context)))
+            Ok(with_entry(&Node::Queue(queue), context, |entry| {
+                atom::entry(StatusCode::OK, entry, context)
+            }))
         }
         Target::Rules { topic, subscription } => {
             let queue = find_subscription(&entities, topic, subscription)?;
@@ -242,12 +245,7 @@ pub fn not_found(what: &str) -> Refusal {
     Refusal::not_found(format!("The messaging entity {what:?} could not be found. SubCode=40400."))
 }
 
-fn list(
-    path: &str,
-    page: &[Node],
-    next: Option<(usize, usize)>,
-    context: &Context,
-) -> Response {
+fn list(path: &str, page: &[Node], next: Option<(usize, usize)>, context: &Context) -> Response {
     let described: Vec<_> = page.iter().map(|node| Described::of(node, context)).collect();
     let writers: Vec<_> =
         described.iter().map(|one| move |xml: &mut Writer| one.write(xml)).collect();
@@ -289,16 +287,35 @@ impl<'a> Described<'a> {
     fn write(&self, xml: &mut Writer) {
         let authority = Authority(&self.context.authority);
         let special = |xml: &mut Writer, name: &str| self.write_special(xml, name);
+        let left_out = usize::from(!self.context.has_message_size());
         match &self.configured.definition {
             Definition::Queue(definition) => xml.element("QueueDescription", &NAMESPACES, |xml| {
-                properties::write(xml, &definition.properties, &authority, &QUEUE, special);
+                properties::write(
+                    xml,
+                    &definition.properties,
+                    &authority,
+                    &QUEUE[..QUEUE.len() - left_out],
+                    special,
+                );
             }),
             Definition::Topic(definition) => xml.element("TopicDescription", &NAMESPACES, |xml| {
-                properties::write(xml, &definition.properties, &authority, &TOPIC, special);
+                properties::write(
+                    xml,
+                    &definition.properties,
+                    &authority,
+                    &TOPIC[..TOPIC.len() - left_out],
+                    special,
+                );
             }),
             Definition::Subscription(definition) => {
                 xml.element("SubscriptionDescription", &NAMESPACES, |xml| {
-                    properties::write(xml, &definition.properties, &authority, &SUBSCRIPTION, special);
+                    properties::write(
+                        xml,
+                        &definition.properties,
+                        &authority,
+                        &SUBSCRIPTION,
+                        special,
+                    );
                 });
             }
         }
@@ -307,11 +324,14 @@ impl<'a> Described<'a> {
     /// Writes an element that is no property of the entity.
     fn write_special(&self, xml: &mut Writer, name: &str) {
         match name {
-            "EnableBatchedOperations" | "SupportOrdering" | "DeadLetteringOnFilterEvaluationExceptions" => {
-                xml.text(name, true);
-            }
+            "DeadLetteringOnFilterEvaluationExceptions" => xml.text(name, true),
+            "EnableSubscriptionPartitioning" => xml.text(name, false),
             "AuthorizationRules" => xml.element(name, &[], |_| {}),
-            "CreatedAt" | "UpdatedAt" | "AccessedAt" => xml.text(name, UNKNOWN_TIME),
+            "CreatedAt" | "UpdatedAt" => xml.text(name, UNKNOWN_TIME),
+            "AccessedAt" => match self.node.entity().used_at() {
+                Some(at) => xml.text(name, Rfc3339::from(at)),
+                None => xml.text(name, UNKNOWN_TIME),
+            },
             "SizeInBytes" => xml.text(name, self.size()),
             "MessageCount" => {
                 let counts = self.node.entity().counts();
@@ -331,7 +351,9 @@ impl<'a> Described<'a> {
                     xml.text(name, topic.subscriptions().len());
                 }
             }
-            "SqlFilterCount" => xml.text(name, self.filters(|kind| kind != FilterType::Correlation)),
+            "SqlFilterCount" => {
+                xml.text(name, self.filters(|kind| kind != FilterType::Correlation))
+            }
             "CorrelationFilterCount" => {
                 xml.text(name, self.filters(|kind| kind == FilterType::Correlation));
             }

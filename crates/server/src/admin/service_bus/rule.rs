@@ -28,14 +28,18 @@ pub fn read(description: Node<'_, '_>) -> Result<RuleProperties, Refusal> {
             }
             "TrueFilter" => properties.filter_type = Some(FilterType::True),
             "FalseFilter" => properties.filter_type = Some(FilterType::False),
-            other => return Err(Refusal::bad_request(format!("Filter: there is no type {other:?}"))),
+            other => {
+                return Err(Refusal::bad_request(format!("Filter: there is no type {other:?}")));
+            }
         }
     }
     if let Some(action) = xml::child(description, "Action") {
         match xml::kind(action) {
             "SqlRuleAction" => properties.action = Some(expression(action)?),
             "EmptyRuleAction" | "" => {}
-            other => return Err(Refusal::bad_request(format!("Action: there is no type {other:?}"))),
+            other => {
+                return Err(Refusal::bad_request(format!("Action: there is no type {other:?}")));
+            }
         }
     }
     Ok(properties)
@@ -45,7 +49,8 @@ pub fn read(description: Node<'_, '_>) -> Result<RuleProperties, Refusal> {
 fn expression(of: Node<'_, '_>) -> Result<Expression, Refusal> {
     let parameters = xml::child(of, "Parameters");
     if parameters.is_some_and(|parameters| xml::children(parameters).next().is_some()) {
-        let sentence = "Parameters: SQL expressions have none here; write the values into the expression";
+        let sentence =
+            "Parameters: SQL expressions have none here; write the values into the expression";
         return Err(Refusal::bad_request(sentence));
     }
     let text = xml::child(of, "SqlExpression").map(xml::text).unwrap_or_default();
@@ -169,14 +174,18 @@ fn write_correlation(xml: &mut Writer, filter: &Correlation) {
 fn as_schema(value: &PropertyValue) -> (&'static str, String) {
     match value {
         PropertyValue::Bool(truth) => ("boolean", truth.to_string()),
-        PropertyValue::Long(number) if i32::try_from(*number).is_ok() => ("int", number.to_string()),
+        PropertyValue::Long(number) if i32::try_from(*number).is_ok() => {
+            ("int", number.to_string())
+        }
         PropertyValue::Long(number) => ("long", number.to_string()),
         PropertyValue::Double(number) => ("double", number.to_string()),
         PropertyValue::String(text) => ("string", text.clone()),
         PropertyValue::Typed(TypedValue::Timestamp(millis)) => ("dateTime", date_time(*millis)),
         PropertyValue::Typed(TypedValue::Uuid(text)) => ("guid", text.clone()),
         PropertyValue::Typed(TypedValue::Binary(text)) => ("base64Binary", text.clone()),
-        PropertyValue::Typed(TypedValue::Null(_)) | PropertyValue::Unreadable(()) => ("string", String::new()),
+        PropertyValue::Typed(TypedValue::Null(_)) | PropertyValue::Unreadable(()) => {
+            ("string", String::new())
+        }
     }
 }
 

@@ -41,9 +41,8 @@ impl<'a> Signer<'a> {
         };
         let signed = check(written.to_str().unwrap_or_default())
             .map_err(|invalid| unauthorized(invalid.to_string()))?;
-        let banned = requester.and_then(|address| {
-            shared.ban(None, signed.tenant(), "", address.ip().to_canonical())
-        });
+        let banned = requester
+            .and_then(|address| shared.ban(None, signed.tenant(), "", address.ip().to_canonical()));
         if let Some(reason) = banned {
             return Err(unauthorized(reason));
         }
@@ -64,15 +63,17 @@ impl<'a> Signer<'a> {
         self.signed.tenant()
     }
 
-    /// Refuses a request about an entity for which the key has no right. An empty path stands for all entities.
-    pub fn check(&self, entity: &str) -> Result<(), Refusal> {
-        if self.signed.allows(Right::Manage, entity) {
+    /// Refuses a request with this path if the key has no right to what it names.
+    pub fn check(&self, path: &str) -> Result<(), Refusal> {
+        if self.signed.allows(Right::Manage, path) {
             return Ok(());
         }
-        let of = if entity.is_empty() { "all entities".into() } else { format!("{entity:?}") };
         Err(Refusal::of(
             StatusCode::UNAUTHORIZED,
-            format!("Manage,EntityRead claims required: the key {:?} or its token may not manage {of}", self.key()),
+            format!(
+                "Manage,EntityRead claims required: the key {:?} or its token may not manage {path:?}",
+                self.key()
+            ),
         ))
     }
 
@@ -86,7 +87,10 @@ impl<'a> Signer<'a> {
         let hint = if shown { " (nor the key of the supplementary token)" } else { "" };
         Err(Refusal::of(
             StatusCode::UNAUTHORIZED,
-            format!("the key {:?}{hint} may not send to {entity:?}, so nothing can be forwarded there", self.key()),
+            format!(
+                "the key {:?}{hint} may not send to {entity:?}, so nothing can be forwarded there",
+                self.key()
+            ),
         ))
     }
 }

@@ -1,5 +1,7 @@
 //! The paths of requests.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 
 use crate::admin::answer::Refusal;
@@ -18,28 +20,23 @@ pub enum Target {
     /// All subscriptions of a topic.
     Subscriptions(String),
     /// A subscription.
-    Subscription {
-        topic: String,
-        name: String,
-    },
+    Subscription { topic: String, name: String },
     /// All rules of a subscription.
-    Rules {
-        topic: String,
-        subscription: String,
-    },
+    Rules { topic: String, subscription: String },
     /// A rule.
-    Rule {
-        topic: String,
-        subscription: String,
-        name: String,
-    },
+    Rule { topic: String, subscription: String, name: String },
+}
+
+/// Decodes the path of a request. Names of queues and topics may have slashes, which may be percent-encoded.
+pub fn decode(path: &str) -> Result<Cow<'_, str>, Refusal> {
+    percent_decode_str(path)
+        .decode_utf8()
+        .map_err(|_| Refusal::bad_request("the path is not UTF-8"))
 }
 
 impl Target {
-    /// Parses the path of a request. Names of queues and topics may have slashes, which may be percent-encoded.
+    /// Parses a decoded path.
     pub fn parse(path: &str) -> Result<Self, Refusal> {
-        let path = percent_decode_str(path).decode_utf8();
-        let path = path.map_err(|_| Refusal::bad_request("the path is not UTF-8"))?;
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let is = |segment: &str, word: &str| segment.eq_ignore_ascii_case(word);
         match *segments {
@@ -69,15 +66,6 @@ impl Target {
             _ => Err(Refusal::not_found(format!("no such path: {path}"))),
         }
     }
-
-    /// Returns the path of the queue or topic for which the sender of a request needs a right; empty: all entities.
-    pub fn entity(&self) -> &str {
-        match self {
-            Self::Namespace | Self::Queues | Self::Topics => "",
-            Self::Entity(path) | Self::Subscriptions(path) => path,
-            Self::Subscription { topic, .. } | Self::Rules { topic, .. } | Self::Rule { topic, .. } => topic,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -86,7 +74,7 @@ mod tests {
 
     #[test]
     fn names_may_have_slashes_and_words_have_any_case() {
-        let parse = |path| Target::parse(path).unwrap();
+        let parse = |path| Target::parse(&decode(path).unwrap()).unwrap();
         assert_eq!(parse("/$namespaceinfo"), Target::Namespace);
         assert_eq!(parse("/$Resources/Queues"), Target::Queues);
         assert_eq!(parse("/%24Resources/topics"), Target::Topics);
@@ -105,9 +93,9 @@ mod tests {
         );
         let rule = Target::Rule { topic, subscription, name: "$Default".into() };
         assert_eq!(parse("/t/subscriptions/s/rules/$Default"), rule);
-        assert_eq!(rule.entity(), "t");
-        for wrong in ["/t/subscriptions/s/more", "/t/subscriptions/s/rules/r/x", "/%ff"] {
+        for wrong in ["/t/subscriptions/s/more", "/t/subscriptions/s/rules/r/x"] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }
+        assert!(decode("/%ff").is_err());
     }
 }

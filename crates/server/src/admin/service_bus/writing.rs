@@ -5,12 +5,14 @@ use axum::response::{IntoResponse as _, Response};
 use barid_core::rules::same_name;
 use barid_engine::durable::Commits;
 use barid_engine::entities::{
-    self, DeclaredBy, Entities, EntityError, Node, QueueDefinition, RuleDefinition, SubscriptionDefinition,
-    TopicDefinition,
+    self, DeclaredBy, Entities, EntityError, Node, QueueDefinition, RuleDefinition,
+    SubscriptionDefinition, TopicDefinition,
 };
 
 use super::atom::Context;
-use super::reading::{definition, entity_entry, find_subscription, find_topic, not_found, rule_entry};
+use super::reading::{
+    definition, entity_entry, find_subscription, find_topic, not_found, rule_entry,
+};
 use super::signer::Signer;
 use super::target::Target;
 use super::{properties, rule, xml};
@@ -38,7 +40,7 @@ pub async fn put(
     body: &[u8],
     context: &Context,
 ) -> Result<Response, Refusal> {
-    let description = Description::read(target, body)?;
+    let description = Description::read(target, body, context)?;
     for entity in description.forwards_to() {
         signer.check_target(entity)?;
     }
@@ -48,7 +50,10 @@ pub async fn put(
     let node = match description {
         Description::Rule { topic, subscription, rule } => {
             let queue = find_subscription(&entities, &topic, &subscription)?;
-            change(served, |commits| put_rule(&entities, &topic, &queue, &rule, is_update, commits)).await?;
+            change(served, |commits| {
+                put_rule(&entities, &topic, &queue, &rule, is_update, commits)
+            })
+            .await?;
             return Ok(rule_entry(status, &queue, &rule, context));
         }
         Description::Queue(mut definition) => {
@@ -73,8 +78,12 @@ pub async fn put(
                 definition.name = name_of(&known);
             }
             let put = |commits: &mut _| match is_update {
-                true => entities.update_subscription(topic.path(), &definition, BY, commits).map_err(refusal),
-                false => entities.create_subscription(topic.path(), &definition, BY, commits).map_err(refusal),
+                true => entities
+                    .update_subscription(topic.path(), &definition, BY, commits)
+                    .map_err(refusal),
+                false => entities
+                    .create_subscription(topic.path(), &definition, BY, commits)
+                    .map_err(refusal),
             };
             Node::Queue(change(served, put).await?)
         }
@@ -88,15 +97,18 @@ pub async fn delete(served: &Served, tenant: &str, target: &Target) -> Result<Re
     match target {
         Target::Entity(path) => {
             let node = entities.find_key(&entities::key(path)).ok_or_else(|| not_found(path))?;
-            change(served, |commits| entities.delete(node.path(), commits).map_err(refusal)).await?;
+            change(served, |commits| entities.delete(node.path(), commits).map_err(refusal))
+                .await?;
         }
         Target::Subscription { topic, name } => {
             let queue = find_subscription(&entities, topic, name)?;
-            change(served, |commits| entities.delete(queue.path(), commits).map_err(refusal)).await?;
+            change(served, |commits| entities.delete(queue.path(), commits).map_err(refusal))
+                .await?;
         }
         Target::Rule { topic, subscription, name } => {
             let queue = find_subscription(&entities, topic, subscription)?;
-            change(served, |commits| entities.remove_rule(&queue, name, commits).map_err(refusal)).await?;
+            change(served, |commits| entities.remove_rule(&queue, name, commits).map_err(refusal))
+                .await?;
         }
         _ => return Err(Refusal::of(StatusCode::METHOD_NOT_ALLOWED, "a list cannot be deleted")),
     }
@@ -104,9 +116,16 @@ pub async fn delete(served: &Served, tenant: &str, target: &Target) -> Result<Re
 }
 
 impl Description {
-    fn read(target: &Target, body: &[u8]) -> Result<Self, Refusal> {
+    fn read(target: &Target, body: &[u8], context: &Context) -> Result<Self, Refusal> {
         let document = xml::parse(body)?;
         let description = xml::description(&document)?;
+        let message_size = "MaxMessageSizeInKilobytes";
+        if !context.has_message_size() && xml::child(description, message_size).is_some() {
+            let sentence = format!(
+                "{message_size}: the api-version of the request does not have it; 2021-05 does"
+            );
+            return Err(Refusal::bad_request(sentence));
+        }
         match (target, xml::name(description)) {
             (Target::Entity(name), "QueueDescription") => {
                 let properties = properties::read(description)?;
@@ -121,7 +140,8 @@ impl Description {
                 let properties = properties::read(description)?;
                 let first = xml::child(description, "DefaultRuleDescription");
                 let first = first.map(|rule| {
-                    let name = xml::child(rule, "Name").map(xml::text).filter(|name| !name.is_empty());
+                    let name =
+                        xml::child(rule, "Name").map(xml::text).filter(|name| !name.is_empty());
                     let default = RuleDefinition::default_rule().name;
                     let name = name.map_or(default, Into::into);
                     Ok::<_, Refusal>(RuleDefinition { name, properties: rule::read(rule)? })
@@ -131,13 +151,14 @@ impl Description {
                 Ok(Self::Subscription { topic: topic.clone(), definition })
             }
             (Target::Rule { topic, subscription, name }, "RuleDescription") => {
-                let rule = RuleDefinition { name: name.clone(), properties: rule::read(description)? };
+                let rule =
+                    RuleDefinition { name: name.clone(), properties: rule::read(description)? };
                 let (topic, subscription) = (topic.clone(), subscription.clone());
                 Ok(Self::Rule { topic, subscription, rule })
             }
-            (_, other) => {
-                Err(Refusal::bad_request(format!("the path does not name what a {other} describes")))
-            }
+            (_, other) => Err(Refusal::bad_request(format!(
+                "the path does not name what a {other} describes"
+            ))),
         }
     }
 
@@ -147,9 +168,9 @@ impl Description {
             Self::Queue(QueueDefinition { properties, .. }) => {
                 [&properties.forward_to, &properties.forward_dead_lettered_messages_to]
             }
-            Self::Subscription { definition: SubscriptionDefinition { properties, .. }, .. } => {
-                [&properties.forward_to, &properties.forward_dead_lettered_messages_to]
-            }
+            Self::Subscription {
+                definition: SubscriptionDefinition { properties, .. }, ..
+            } => [&properties.forward_to, &properties.forward_dead_lettered_messages_to],
             Self::Topic(_) | Self::Rule { .. } => ["", ""],
         }
     }

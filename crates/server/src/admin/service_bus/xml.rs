@@ -27,20 +27,26 @@ const NODES_MAX: u32 = 10_000;
 
 /// Parses a document. One with a DTD is refused, because its entities can expand.
 pub fn parse(body: &[u8]) -> Result<Document<'_>, Refusal> {
-    let malformed = |what: &dyn Display| Refusal::bad_request(format!("the body is not valid XML: {what}"));
+    let malformed =
+        |what: &dyn Display| Refusal::bad_request(format!("the body is not valid XML: {what}"));
     let text = std::str::from_utf8(body).map_err(|error| malformed(&error))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES_MAX, ..ParsingOptions::default() };
+    let options =
+        ParsingOptions { allow_dtd: false, nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     Document::parse_with_options(text, options).map_err(|error| malformed(&error))
 }
 
 /// Returns the element that describes an entity: the only one in the content of an entry.
-pub fn description<'a, 'input>(document: &'a Document<'input>) -> Result<Node<'a, 'input>, Refusal> {
+pub fn description<'a, 'input>(
+    document: &'a Document<'input>,
+) -> Result<Node<'a, 'input>, Refusal> {
     let entry = document.root_element();
     let content = children(entry).find(|child| name(*child) == "content");
-    content
-        .and_then(|content| children(content).next())
-        .ok_or_else(|| Refusal::bad_request("the body must be an entry with a description of an entity as its content"))
+    content.and_then(|content| children(content).next()).ok_or_else(|| {
+        Refusal::bad_request(
+            "the body must be an entry with a description of an entity as its content",
+        )
+    })
 }
 
 /// Returns the elements in an element.
@@ -120,7 +126,9 @@ impl Display for Escaped<'_> {
                 // A parser would read these as spaces, or not at all.
                 '\t' | '\n' | '\r' => write!(f, "&#{};", u32::from(c))?,
                 // XML 1.0, 2.2.
-                '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => f.write_char(char::REPLACEMENT_CHARACTER)?,
+                '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
+                    f.write_char(char::REPLACEMENT_CHARACTER)?
+                }
                 _ => f.write_char(c)?,
             }
         }

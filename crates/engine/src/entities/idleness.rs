@@ -1,0 +1,55 @@
+//! The time for which nobody has used an entity. `AutoDeleteOnIdle` deletes it after some of that.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use barid_core::time::WallTime;
+
+/// The uses of an entity, which are noted with the accuracy of one sweep. They are forgotten when the broker stops.
+#[derive(Debug, Default)]
+pub(super) struct Idleness {
+    /// Whether the entity was used since the last sweep.
+    is_used: AtomicBool,
+    /// Time of the last use, in milliseconds of wall time; 0: it was not used.
+    used_at: AtomicU64,
+    /// Time since which the entity is idle, in milliseconds of wall time; 0: no sweep has seen it.
+    since: AtomicU64,
+}
+
+impl Idleness {
+    /// Notes a use.
+    pub(super) fn mark(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the entity was used since the last sweep.
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Notes the time of the uses since the last sweep. `is_held`: something waits in the entity or at it, so it is
+    /// not idle.
+    pub(super) fn sweep(&self, is_held: bool, now: WallTime) {
+        let (now, order) = (now.as_millis(), Ordering::Relaxed);
+        let is_used = self.is_used.swap(false, order);
+        if is_used {
+            self.used_at.store(now, order);
+        }
+        // The clock may have been set back.
+        let since = self.since.load(order);
+        if is_used || is_held || since == 0 || since > now {
+            self.since.store(now, order);
+        }
+    }
+
+    /// Time of the last use; `None`: it was not used since the broker has started.
+    pub(super) fn used_at(&self) -> Option<WallTime> {
+        let at = self.used_at.load(Ordering::Relaxed);
+        (at > 0).then(|| WallTime::from_millis(at))
+    }
+
+    /// Time since which the entity is idle; `None`: no sweep has seen it.
+    pub(super) fn since(&self) -> Option<WallTime> {
+        let since = self.since.load(Ordering::Relaxed);
+        (since > 0).then(|| WallTime::from_millis(since))
+    }
+}
