@@ -5,7 +5,7 @@
 #   scripts/test.sh lint unit        only these steps, in this order
 #
 # Steps: setup lint unit blackbox fuzz. A step installs only what it needs; what is there already is not installed again.
-# Environment: FUZZ_SECONDS (20) for each fuzz target, PYTEST_WORKERS (4).
+# Environment: FUZZ_SECONDS (20) for each fuzz target, PYTEST_WORKERS (6).
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -61,7 +61,7 @@ step_unit() {
 step_blackbox() {
     step_setup
     cargo build --quiet --locked
-    BARID_BIN=${BARID_BIN:-$PWD/target/debug/barid} "$VENV/bin/pytest" tests -q -n "${PYTEST_WORKERS:-4}" --dist worksteal
+    BARID_BIN=${BARID_BIN:-$PWD/target/debug/barid} "$VENV/bin/pytest" tests -q -n "${PYTEST_WORKERS:-6}" --dist worksteal
 }
 
 step_fuzz() {

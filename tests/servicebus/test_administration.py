@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 import subprocess
+import sys
 import uuid
 
 import pytest
@@ -13,6 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import (CorrelationRuleFilter, FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction,
                                          SqlRuleFilter, TrueRuleFilter)
 
+import guide
 import sas
 from administration import Managed, described
 from azure_client import DEAD, take_one, text
@@ -363,3 +365,13 @@ class TestListener:
     def test_the_admin_api_is_not_there(self, managed):
         for path in ("/v1/tenants", "/metrics"):
             assert "MessagingEntity" not in managed.ask(path)[1] and managed.ask(path)[0] == 404
+
+
+def test_the_program_of_the_page(own, tmp_path):
+    page = guide.Page("operating/service-bus-administration.md")
+    [program], [printed] = page.marked("administration.py"), page.marked("prints")
+    broker = own()
+    file = tmp_path / "administration.py"
+    file.write_text(program.replace("5300", str(broker.management_port)))
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=60)
+    assert done.stdout == printed, done.stderr

@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barid_core::time::WallTime;
 
+use super::queue::Queue;
+use super::registry::Node;
+
 /// The uses of an entity, which are noted with the accuracy of one sweep. They are forgotten when the broker stops.
 #[derive(Debug, Default)]
 pub(super) struct Idleness {
@@ -51,5 +54,19 @@ impl Idleness {
     pub(super) fn since(&self) -> Option<WallTime> {
         let since = self.since.load(Ordering::Relaxed);
         (since > 0).then(|| WallTime::from_millis(since))
+    }
+}
+
+/// Whether nobody has used an entity for the duration after which it is deleted. A topic is used when one of its
+/// subscriptions is.
+pub(super) fn is_idle_too_long(node: &Node, now: WallTime) -> bool {
+    let limit = node.entity().configured().properties.auto_delete_on_idle.limited();
+    let Some(limit) = limit else { return false };
+    let is_idle = |queue: &Queue| queue.idle_since().is_some_and(|since| since.after(limit) <= now);
+    match node {
+        Node::Queue(queue) => is_idle(queue),
+        Node::Topic(topic) => {
+            is_idle(topic.held()) && topic.subscriptions().iter().all(|queue| is_idle(queue))
+        }
     }
 }

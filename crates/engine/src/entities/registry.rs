@@ -18,6 +18,7 @@ use super::definition::{
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
 };
 use super::holding::{AdmitsBytes, Holding};
+use super::idleness::is_idle_too_long;
 use super::path::{self, Address, Kind, subscription_path};
 use super::queue::{Home, Queue, shard_of};
 use super::rule::RuleDefinition;
@@ -108,21 +109,6 @@ impl Node {
     /// The entity's path, as it was declared.
     pub fn path(&self) -> &str {
         self.entity().path()
-    }
-
-    /// Whether nobody has used the entity for the duration after which it is deleted. A topic is used when one of its
-    /// subscriptions is.
-    fn is_idle_too_long(&self, now: WallTime) -> bool {
-        let limit = self.entity().configured().properties.auto_delete_on_idle.limited();
-        let Some(limit) = limit else { return false };
-        let is_idle =
-            |queue: &Queue| queue.idle_since().is_some_and(|since| since.after(limit) <= now);
-        match self {
-            Self::Queue(queue) => is_idle(queue),
-            Self::Topic(topic) => {
-                is_idle(topic.held()) && topic.subscriptions().iter().all(|queue| is_idle(queue))
-            }
-        }
     }
 
     /// If the shard of the entity was closed, replaces the node by the present one with the same key.
@@ -221,7 +207,7 @@ impl Entities {
     pub fn delete_idle(&self, now: WallTime) {
         let nodes: Vec<_> = self.nodes.read().values().cloned().collect();
         nodes.iter().for_each(|node| node.entity().sweep(now));
-        for node in nodes.iter().filter(|node| node.is_idle_too_long(now)) {
+        for node in nodes.iter().filter(|node| is_idle_too_long(node, now)) {
             if self.delete_unused(node, &mut Commits::default()) {
                 let (tenant, entity) = (&*self.home.tenant_name, node.path());
                 info!(tenant, entity, "deleted an entity that nobody has used (AutoDeleteOnIdle)");

@@ -59,16 +59,24 @@ pub async fn put(
         Description::Queue(mut definition) => {
             keep_spelling(&entities, &mut definition.name);
             let put = |commits: &mut _| match is_update {
-                true => entities.update_queue(&definition, BY, commits).map_err(refusal),
-                false => entities.create_queue(&definition, BY, commits).map_err(refusal),
+                true => {
+                    entities.update_queue(&definition, BY, commits).map_err(|error| refusal(&error))
+                }
+                false => {
+                    entities.create_queue(&definition, BY, commits).map_err(|error| refusal(&error))
+                }
             };
             Node::Queue(change(served, put).await?)
         }
         Description::Topic(mut definition) => {
             keep_spelling(&entities, &mut definition.name);
             let put = |commits: &mut _| match is_update {
-                true => entities.update_topic(&definition, BY, commits).map_err(refusal),
-                false => entities.create_topic(&definition, BY, commits).map_err(refusal),
+                true => {
+                    entities.update_topic(&definition, BY, commits).map_err(|error| refusal(&error))
+                }
+                false => {
+                    entities.create_topic(&definition, BY, commits).map_err(|error| refusal(&error))
+                }
             };
             Node::Topic(change(served, put).await?)
         }
@@ -80,10 +88,10 @@ pub async fn put(
             let put = |commits: &mut _| match is_update {
                 true => entities
                     .update_subscription(topic.path(), &definition, BY, commits)
-                    .map_err(refusal),
+                    .map_err(|error| refusal(&error)),
                 false => entities
                     .create_subscription(topic.path(), &definition, BY, commits)
-                    .map_err(refusal),
+                    .map_err(|error| refusal(&error)),
             };
             Node::Queue(change(served, put).await?)
         }
@@ -97,18 +105,24 @@ pub async fn delete(served: &Served, tenant: &str, target: &Target) -> Result<Re
     match target {
         Target::Entity(path) => {
             let node = entities.find_key(&entities::key(path)).ok_or_else(|| not_found(path))?;
-            change(served, |commits| entities.delete(node.path(), commits).map_err(refusal))
-                .await?;
+            change(served, |commits| {
+                entities.delete(node.path(), commits).map_err(|error| refusal(&error))
+            })
+            .await?;
         }
         Target::Subscription { topic, name } => {
             let queue = find_subscription(&entities, topic, name)?;
-            change(served, |commits| entities.delete(queue.path(), commits).map_err(refusal))
-                .await?;
+            change(served, |commits| {
+                entities.delete(queue.path(), commits).map_err(|error| refusal(&error))
+            })
+            .await?;
         }
         Target::Rule { topic, subscription, name } => {
             let queue = find_subscription(&entities, topic, subscription)?;
-            change(served, |commits| entities.remove_rule(&queue, name, commits).map_err(refusal))
-                .await?;
+            change(served, |commits| {
+                entities.remove_rule(&queue, name, commits).map_err(|error| refusal(&error))
+            })
+            .await?;
         }
         _ => return Err(Refusal::of(StatusCode::METHOD_NOT_ALLOWED, "a list cannot be deleted")),
     }
@@ -192,17 +206,19 @@ fn put_rule(
     commits: &mut Commits,
 ) -> Result<(), Refusal> {
     if !is_update {
-        return entities.add_rule(subscription, rule, commits).map_err(refusal);
+        return entities.add_rule(subscription, rule, commits).map_err(|error| refusal(&error));
     }
     let mut definition = definition(subscription);
     let known = definition.rules.iter_mut().find(|known| same_name(&known.name, &rule.name));
     known.ok_or_else(|| not_found(&rule.name))?.properties = rule.properties.clone();
-    entities.update_subscription(topic, &definition, BY, commits).map_err(refusal)?;
+    entities
+        .update_subscription(topic, &definition, BY, commits)
+        .map_err(|error| refusal(&error))?;
     Ok(())
 }
 
 /// Returns the error of Service Bus for an error of an entity. Clients know some by their number.
-fn refusal(error: EntityError) -> Refusal {
+fn refusal(error: &EntityError) -> Refusal {
     let sentence = error.to_string();
     match error {
         EntityError::Definition(_) | EntityError::NoTarget { .. } | EntityError::Fixed { .. } => {
