@@ -262,6 +262,7 @@ class TestWhoMay:
             for path in ("/$Resources/queues", f"/{name}", "/$namespaceinfo", "/"):
                 status, answer = managed.ask(path, token=token)
                 assert status == 401 and "<Error><Code>401</Code>" in answer
+        until(lambda: "refused requests to the administration of Service Bus" in managed.stderr)
         # A token of one entity is for no other.
         limited = sas.token(f"{url}/{name}", KEY_NAME, KEY, FAR)
         assert managed.ask(f"/{name}", "PUT", described("Queue"), token=limited)[0] == 201

@@ -25,16 +25,20 @@ mod writing;
 mod xml;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Bytes;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
+use parking_lot::Mutex;
 use tracing::info;
 
 use super::answer::Refusal;
 use super::{Served, health};
+use crate::rate_limit::Seldom;
 use atom::Context;
 use reading::Paging;
 use signer::Signer;
@@ -46,11 +50,17 @@ struct Administration {
     served: Served,
     /// The address of the listener, on which the valid keys depend.
     listener: SocketAddr,
+    /// Limits the lines of the log about requests whose signature is not accepted, which anybody can send.
+    refused: Arc<Mutex<Seldom>>,
 }
 
 /// Returns what answers requests on a listener with this address.
 pub fn routes(served: Served, listener: SocketAddr) -> Router {
-    Router::new().fallback(answer).with_state(Administration { served, listener })
+    Router::new().fallback(answer).with_state(Administration {
+        served,
+        listener,
+        refused: Arc::default(),
+    })
 }
 
 async fn answer(
@@ -61,7 +71,7 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let Administration { served, listener } = administration;
+    let Administration { served, listener, refused } = administration;
     if is_health_check(&method, &uri, &headers) {
         let (status, Json(health)) = health::health(State(served)).await;
         return (status, Json(health)).into_response();
@@ -70,8 +80,11 @@ async fn answer(
     let signer = match Signer::of(&served.shared, requester, listener, &headers) {
         Ok(signer) => signer,
         Err(refusal) => {
-            let address = requester.map(tracing::field::display);
-            info!(address, %method, path = uri.path(), reason = refusal.sentence(), "refused a request to the administration of Service Bus");
+            if let Some(requests) = refused.lock().happened(Instant::now()) {
+                let address = requester.map(tracing::field::display);
+                let (path, reason) = (uri.path(), refusal.sentence());
+                info!(requests, address, %method, path, reason, "refused requests to the administration of Service Bus; this is the last one");
+            }
             return atom::error(&refusal);
         }
     };

@@ -230,3 +230,39 @@ fn refusal(error: &EntityError) -> Refusal {
         EntityError::Closed(_) => Refusal::unavailable(format!("SubCode=50300. {sentence}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Uri;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Elements and texts of descriptions, in any order.
+    const PIECES: &str = "<entry>|</entry>|<content>|</content>|<(Queue|Topic|Subscription|Rule)Description>|\
+        <(LockDuration|ForwardTo|Filter|Action|Properties|P|Key|Value|Name)( t='[a-zA-Z:]{0,12}')?/?>|\
+        </[a-zA-Z]{1,12}>|[a-zA-Z0-9:/.& -]{0,12}|<!DOCTYPE a>|&#[0-9]{1,8};";
+
+    proptest! {
+        #[test]
+        fn no_body_ends_the_broker(
+            pieces in prop::collection::vec(PIECES, 0..40),
+            well_formed in any::<bool>(),
+        ) {
+            let content = pieces.concat();
+            let body = match well_formed {
+                true => format!("<entry><content><QueueDescription>{content}</QueueDescription></content></entry>"),
+                false => content,
+            };
+            let context = Context::of(&HeaderMap::new(), &Uri::from_static("/q"));
+            for target in [
+                Target::Entity("q".into()),
+                Target::Subscription { topic: "t".into(), name: "s".into() },
+                Target::Rule { topic: "t".into(), subscription: "s".into(), name: "r".into() },
+                Target::Queues,
+            ] {
+                let _ = Description::read(&target, body.as_bytes(), &context);
+            }
+        }
+    }
+}
