@@ -4,11 +4,13 @@ The address of the broker is in NAMESPACE, and the certificate of its authority 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import os
 
 from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
+from azure.servicebus.aio._base_handler_async import ServiceBusSharedKeyCredential as AsyncSharedKeyCredential
 
 NAMESPACE = os.environ["NAMESPACE"]
 KEY_NAME, KEY = os.environ["KEY_NAME"], os.environ["KEY"]
@@ -32,20 +34,17 @@ def recorded_by_proxy(test):
     return test
 
 
-recorded_by_proxy_async = recorded_by_proxy
-
-
 def set_custom_default_matcher(*_, **__):
     """Would tell the recorder what to compare."""
 
 
-def get_credential(**_):
+def get_credential(is_async: bool = False):
     """A key instead of a token of Azure's directory."""
-    return ServiceBusSharedKeyCredential(KEY_NAME, KEY)
+    return (AsyncSharedKeyCredential if is_async else ServiceBusSharedKeyCredential)(KEY_NAME, KEY)
 
 
 def PowerShellPreparer(*_, **__):
-    """Gives a test those of its parameters that Azure's deployment gives it."""
+    """Gives a test those of its parameters that Azure's deployment gives it, and waits for one that is asynchronous."""
     def prepare(test):
         asked = inspect.signature(test).parameters
         takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in asked.values())
@@ -53,7 +52,8 @@ def PowerShellPreparer(*_, **__):
 
         @functools.wraps(test)
         def prepared(self):
-            return test(self, **given)
+            done = test(self, **given)
+            return asyncio.run(done) if inspect.iscoroutine(done) else done
 
         # pytest takes parameters for fixtures.
         prepared.__signature__ = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
