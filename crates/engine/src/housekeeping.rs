@@ -156,7 +156,7 @@ fn sweep(context: &mut Context) {
         tenant.quotas.sweep(context.worker.now);
         if let Some(entities) = tenant.used_entities() {
             entities.wake_overdue(context.wall());
-            entities.delete_idle(context.wall());
+            entities.delete_idle(context.worker.now, context.wall());
         }
     }
     let engine = &context.engine;

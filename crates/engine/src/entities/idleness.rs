@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use barid_core::time::WallTime;
+use barid_core::time::{MonoTime, WallTime};
 
 use super::queue::Queue;
 use super::registry::Node;
@@ -14,7 +14,8 @@ pub(super) struct Idleness {
     is_used: AtomicBool,
     /// Time of the last use, in milliseconds of wall time; 0: it was not used.
     used_at: AtomicU64,
-    /// Time since which the entity is idle, in milliseconds of wall time; 0: no sweep has seen it.
+    /// Time since which the entity is idle, in milliseconds of the monotonic clock, and one more; 0: no sweep has seen
+    /// it. A wall clock that is set forward must not delete anything.
     since: AtomicU64,
 }
 
@@ -31,16 +32,14 @@ impl Idleness {
 
     /// Notes the time of the uses since the last sweep. `is_held`: something waits in the entity or at it, so it is
     /// not idle.
-    pub(super) fn sweep(&self, is_held: bool, now: WallTime) {
-        let (now, order) = (now.as_millis(), Ordering::Relaxed);
+    pub(super) fn sweep(&self, is_held: bool, now: MonoTime, wall: WallTime) {
+        let order = Ordering::Relaxed;
         let is_used = self.is_used.swap(false, order);
         if is_used {
-            self.used_at.store(now, order);
+            self.used_at.store(wall.as_millis(), order);
         }
-        // The clock may have been set back.
-        let since = self.since.load(order);
-        if is_used || is_held || since == 0 || since > now {
-            self.since.store(now, order);
+        if is_used || is_held || self.since.load(order) == 0 {
+            self.since.store(now.as_millis() + 1, order);
         }
     }
 
@@ -51,15 +50,14 @@ impl Idleness {
     }
 
     /// Time since which the entity is idle; `None`: no sweep has seen it.
-    pub(super) fn since(&self) -> Option<WallTime> {
-        let since = self.since.load(Ordering::Relaxed);
-        (since > 0).then(|| WallTime::from_millis(since))
+    pub(super) fn since(&self) -> Option<MonoTime> {
+        self.since.load(Ordering::Relaxed).checked_sub(1).map(MonoTime::from_millis)
     }
 }
 
 /// Whether nobody has used an entity for the duration after which it is deleted. A topic is used when one of its
 /// subscriptions is.
-pub(super) fn is_idle_too_long(node: &Node, now: WallTime) -> bool {
+pub(super) fn is_idle_too_long(node: &Node, now: MonoTime) -> bool {
     let limit = node.entity().configured().properties.auto_delete_on_idle.limited();
     let Some(limit) = limit else { return false };
     let is_idle = |queue: &Queue| queue.idle_since().is_some_and(|since| since.after(limit) <= now);

@@ -10,7 +10,7 @@ use barid_core::commits::LOST;
 use barid_core::durable::EntityRecord;
 use barid_core::entity::{Counts, Entity, Incoming, Mode, Part, ReceiverId, Sent};
 use barid_core::ids::{QueueNumber, TenantNumber};
-use barid_core::time::WallTime;
+use barid_core::time::{MonoTime, WallTime};
 use smallvec::SmallVec;
 
 use super::alarm::Alarm;
@@ -214,6 +214,7 @@ impl Queue {
     /// Registers a receiver for notifications, until [`unregister`](Self::unregister). Must be called before the
     /// receiver is opened. Returns false if the entity has been deleted or its shard closed.
     pub fn register(&self, receiver: ReceiverId, inbox: Arc<dyn Inbox>) -> bool {
+        self.mark_used();
         self.receivers.add(receiver, inbox)
     }
 
@@ -256,7 +257,7 @@ impl Queue {
     }
 
     /// Time since which nobody has used the entity; `None`: no sweep has seen it.
-    pub(super) fn idle_since(&self) -> Option<WallTime> {
+    pub(super) fn idle_since(&self) -> Option<MonoTime> {
         self.idleness.since()
     }
 
@@ -266,10 +267,10 @@ impl Queue {
     }
 
     /// Notes the time of the uses since the last sweep.
-    pub(super) fn sweep(&self, now: WallTime) {
+    pub(super) fn sweep(&self, now: MonoTime, wall: WallTime) {
         let movers = self.movers.lock().iter().flatten().count();
         let is_held = self.receivers.len() > movers || self.counts().scheduled > 0;
-        self.idleness.sweep(is_held, now);
+        self.idleness.sweep(is_held, now, wall);
     }
 
     /// Runs a command of a client on the entity under its lock.

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use barid_core::ids::{ShardIndex, TenantNumber};
-use barid_core::time::WallTime;
+use barid_core::time::{MonoTime, WallTime};
 use hashbrown::HashSet;
 use thiserror::Error;
 use tracing::info;
@@ -204,9 +204,9 @@ impl Entities {
 
     /// Deletes the entities that nobody has used for the duration in their `AutoDeleteOnIdle`. Must be called
     /// regularly, because it also notes when entities are used.
-    pub fn delete_idle(&self, now: WallTime) {
+    pub fn delete_idle(&self, now: MonoTime, wall: WallTime) {
         let nodes: Vec<_> = self.nodes.read().values().cloned().collect();
-        nodes.iter().for_each(|node| node.entity().sweep(now));
+        nodes.iter().for_each(|node| node.entity().sweep(now, wall));
         for node in nodes.iter().filter(|node| is_idle_too_long(node, now)) {
             if self.delete_unused(node, &mut Commits::default()) {
                 let (tenant, entity) = (&*self.home.tenant_name, node.path());
