@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from broker import BINARY, Broker, free_port, until
 
@@ -63,8 +64,8 @@ class Member(Broker):
     def pause(self) -> None:
         os.kill(self._process.pid, signal.SIGSTOP)
         # The signal has no effect on a thread before that is scheduled.
-        threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
-        until(lambda: all(stat.read_text().rsplit(")", 1)[1].split()[0] == "T" for stat in threads))
+        threads = Path(f"/proc/{self._process.pid}/task")
+        until(lambda: all(stat.read_text().rsplit(")", 1)[1].split()[0] == "T" for stat in threads.glob("*/stat")))
 
     def go_on(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)
