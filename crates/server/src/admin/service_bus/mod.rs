@@ -8,7 +8,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `target.rs` | the paths of requests |
-//! | `signer.rs` | who has signed a request, and what the key allows |
+//! | `signer.rs` | the signature of a request, and the rights of its key |
 //! | `reading.rs`, `writing.rs` | answers to GET, and to PUT and DELETE |
 //! | `properties.rs` | the elements of a description, and the properties of an entity |
 //! | `rule.rs` | rules as XML, in both directions |

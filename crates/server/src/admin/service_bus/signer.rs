@@ -1,4 +1,4 @@
-//! Who has signed a request, and what the key allows.
+//! The signature of a request, and the rights of its key.
 
 use std::net::SocketAddr;
 
