@@ -163,11 +163,9 @@ impl Access {
         token: &str,
         wall: WallTime,
     ) -> Result<(), Denied> {
-        let token = Token::parse(token)?;
         let Applicant { context, keys, listener, .. } = applicant;
-        let key = keys.find(listener, &token.key_name).ok_or(InvalidToken::Signature)?;
-        let until = token.verify(key.secret.expose(), wall)?;
-        let scope = canonical(&token.scope()?);
+        let (key, scope, until) = verify(token, keys, listener, wall)?;
+        let scope = canonical(&scope);
         if scope.len() > SCOPE_MAX {
             return Err(Denied::Scope);
         }
@@ -361,6 +359,20 @@ impl Admitted {
             *outbound = metered.outbound();
         }
     }
+}
+
+/// Checks a token that a client of the listener at this address has signed. Returns its key, its scope as the client has
+/// written it, and the time until which it is valid.
+pub(super) fn verify(
+    token: &str,
+    keys: &dyn Keys,
+    listener: SocketAddr,
+    now: WallTime,
+) -> Result<(Key, String, WallTime), InvalidToken> {
+    let token = Token::parse(token)?;
+    let key = keys.find(listener, &token.key_name).ok_or(InvalidToken::Signature)?;
+    let until = token.verify(key.secret.expose(), now)?;
+    Ok((key, token.scope()?, until))
 }
 
 pub(super) fn canonical(address: &str) -> String {

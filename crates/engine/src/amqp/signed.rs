@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use barid_core::time::WallTime;
 
-use super::access::{canonical, is_within};
+use super::access::{canonical, is_within, verify};
 use super::keys::{Key, Keys, Right};
-use super::sas::{InvalidToken, Token};
+use super::sas::InvalidToken;
 use crate::names::tenant_of;
 
 /// A token that was accepted: a client has signed it with a key.
@@ -31,12 +31,9 @@ impl Signed {
         listener: SocketAddr,
         now: WallTime,
     ) -> Result<Self, InvalidToken> {
-        let token = Token::parse(token)?;
-        let key = keys.find(listener, &token.key_name).ok_or(InvalidToken::Signature)?;
-        token.verify(key.secret.expose(), now)?;
+        let (key, scope, _) = verify(token, keys, listener, now)?;
         let tenant = tenant_of(Some(&key.name)).ok_or(InvalidToken::Signature)?.into();
         let entity = key.entity.as_deref().map(canonical).unwrap_or_default();
-        let scope = token.scope()?;
         let path = scope.split_once('?').map_or(&*scope, |(path, _)| path);
         let scope = canonical(without_port(path));
         Ok(Self { key, tenant, entity, scope })

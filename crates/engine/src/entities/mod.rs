@@ -63,7 +63,7 @@ pub use once::Once;
 pub(crate) use path::entity_of;
 pub use path::{
     Address, Kind, NAME_MAX, NameError, PATH_MAX, check_name, check_path, key, split_subscription,
-    subscription_path,
+    subscription_path, without_authority,
 };
 pub use placement::place_subscriptions;
 pub use properties::{MessageProperties, Work};

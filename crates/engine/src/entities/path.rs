@@ -188,7 +188,7 @@ pub fn check_path(path: &str) -> Result<(), NameError> {
 }
 
 /// Returns the path of a URI, without scheme and authority. Returns any other text unchanged.
-fn without_authority(written: &str) -> &str {
+pub fn without_authority(written: &str) -> &str {
     let Some((scheme, rest)) = written.split_once("://") else { return written };
     if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric()) {
         return written;

@@ -29,6 +29,7 @@ use super::answer::Refusal;
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::{Served, tenants};
 pub(super) use described::name_of;
+pub(super) use subscriptions::{definition, find as subscription_of};
 
 /// Returns the routes below `/v1/tenants/{tenant}`.
 pub fn routes() -> Router<Served> {

@@ -60,7 +60,7 @@ pub async fn put(
     let Path((tenant, topic, name)) = path?;
     let properties = body::properties(&body)?;
     let (entities, topic) = topics::named(&served, &tenant, &topic)?;
-    let before = find(&entities, &topic, &name);
+    let before = find(&entities, topic.path(), &name);
     if before.is_some() && only_new(&headers) {
         return Err(Refusal::exists(format!("there is a subscription {name:?} already")));
     }
@@ -136,7 +136,7 @@ impl Named {
 
     pub fn find(served: &Served, tenant: &str, topic: &str, name: &str) -> Result<Self, Refusal> {
         let (entities, topic) = topics::named(served, tenant, topic)?;
-        let queue = find(&entities, &topic, name).ok_or_else(|| {
+        let queue = find(&entities, topic.path(), name).ok_or_else(|| {
             Refusal::not_found(format!("the topic {:?} has no subscription {name:?}", topic.path()))
         })?;
         Ok(Self { entities, topic, queue })
@@ -144,12 +144,7 @@ impl Named {
 
     /// Returns the definition of the subscription.
     pub fn definition(&self) -> SubscriptionDefinition {
-        match &self.queue.configured().definition {
-            Definition::Subscription(definition) => definition.clone(),
-            Definition::Queue(_) | Definition::Topic(_) => {
-                SubscriptionDefinition::new(&name_of(&self.queue))
-            }
-        }
+        definition(&self.queue)
     }
 
     /// Replaces the properties and the rules.
@@ -163,12 +158,23 @@ impl Named {
     }
 }
 
-fn find(entities: &Entities, topic: &Topic, name: &str) -> Option<Arc<Queue>> {
+/// Returns the definition of a subscription.
+pub fn definition(subscription: &Queue) -> SubscriptionDefinition {
+    match &subscription.configured().definition {
+        Definition::Subscription(definition) => definition.clone(),
+        Definition::Queue(_) | Definition::Topic(_) => {
+            SubscriptionDefinition::new(&name_of(subscription))
+        }
+    }
+}
+
+/// Returns the subscription of a topic with this name.
+pub fn find(entities: &Entities, topic: &str, name: &str) -> Option<Arc<Queue>> {
     // A name with a slash would find another entity.
     if name.contains('/') {
         return None;
     }
-    match entities.find_key(&entities::key(&subscription_path(topic.path(), name))) {
+    match entities.find_key(&entities::key(&subscription_path(topic, name))) {
         Some(Node::Queue(queue)) => Some(queue),
         _ => None,
     }

@@ -44,9 +44,9 @@ pub struct Entry<'a> {
     /// The path of the entity below the namespace.
     pub path: String,
     /// The name, within what the entity belongs to.
-    pub title: &'a str,
+    pub title: String,
     /// Writes the description of the entity.
-    pub description: &'a dyn Fn(&mut Writer),
+    pub description: Box<dyn Fn(&mut Writer) + 'a>,
 }
 
 impl Entry<'_> {
@@ -54,7 +54,7 @@ impl Entry<'_> {
         xml.element("entry", attributes, |xml| {
             let address = context.address(&self.path);
             xml.text("id", &address);
-            xml.element("title", &[("type", "text")], |xml| xml.raw_text(self.title));
+            xml.element("title", &[("type", "text")], |xml| xml.raw_text(&self.title));
             xml.text("published", UNKNOWN_TIME);
             xml.text("updated", UNKNOWN_TIME);
             xml.element("author", &[], |xml| xml.text("name", &context.authority));

@@ -3,7 +3,7 @@
 //! The names of the elements are those of the properties in a `Config.json`, so that both are read alike.
 
 use axum::http::StatusCode;
-use barid_engine::entities::IsoDuration;
+use barid_engine::entities::{IsoDuration, without_authority};
 use roxmltree::Node;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,9 +33,6 @@ enum Element {
     /// What Barid does not have.
     Absent(&'static str),
 }
-
-/// The authority in front of the paths of other entities in answers.
-pub struct Authority<'a>(pub &'a str);
 
 impl Element {
     fn of(name: &str) -> Option<Self> {
@@ -129,19 +126,15 @@ fn value(form: Form, text: &str) -> Option<Value> {
 
 /// Returns the path of an entity, from a URI or a path.
 fn path(text: &str) -> &str {
-    let path = match text.split_once("://") {
-        Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
-        None => text,
-    };
-    path.trim_matches('/')
+    without_authority(text).trim_matches('/')
 }
 
 /// Writes the elements in `order`: the properties of an entity, those that are the same for all, and with `special` the
-/// others.
+/// others. `authority` stands in front of the paths of other entities.
 pub fn write(
     xml: &mut Writer,
     properties: &impl Serialize,
-    authority: &Authority<'_>,
+    authority: &str,
     order: &[&str],
     mut special: impl FnMut(&mut Writer, &str),
 ) {
@@ -150,7 +143,7 @@ pub fn write(
         match (properties.get(*name), Element::of(name)) {
             (Some(Value::String(path)), Some(Element::Property(Form::Path))) => {
                 if !path.is_empty() {
-                    xml.text(name, format_args!("sb://{}/{path}", authority.0));
+                    xml.text(name, format_args!("sb://{authority}/{path}"));
                 }
             }
             (Some(Value::String(text)), _) => {

@@ -6,19 +6,20 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use barid_core::rules::same_name;
 use barid_engine::entities::{
-    self, Configured, Definition, Entities, FilterType, Node, Queue, RuleDefinition,
-    RuleProperties, SubscriptionDefinition, Topic, subscription_path,
+    self, Configured, Definition, Entities, FilterType, Node, Queue, QueueDefinition,
+    RuleDefinition, RuleProperties, SubscriptionDefinition, Topic, TopicDefinition,
+    subscription_path,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::atom::{self, Context, Entry, UNKNOWN_TIME};
-use super::properties::{self, Authority};
+use super::properties;
 use super::rule;
 use super::target::Target;
 use super::xml::{COUNTS, INSTANCE, SERVICE_BUS, Writer};
 use crate::admin::Served;
 use crate::admin::answer::Refusal;
-use crate::admin::entities::{name_of, of_any_tenant};
+use crate::admin::entities::{definition, name_of, of_any_tenant, subscription_of};
 use crate::admin::rfc3339::Rfc3339;
 
 /// Maximum number of entities in a page.
@@ -158,7 +159,7 @@ pub fn read(
         }
         Target::Entity(path) => {
             let node = entities.find_key(&entities::key(path)).ok_or_else(|| not_found(path))?;
-            Ok(with_entry(&node, context, |entry| atom::entry(StatusCode::OK, entry, context)))
+            Ok(entity_entry(StatusCode::OK, &node, context))
         }
         Target::Subscriptions(topic) => {
             let topic = find_topic(&entities, topic)?;
@@ -168,23 +169,14 @@ pub fn read(
         }
         Target::Subscription { topic, name } => {
             let queue = find_subscription(&entities, topic, name)?;
-            Ok(with_entry(&Node::Queue(queue), context, |entry| {
-                atom::entry(StatusCode::OK, entry, context)
-            }))
+            Ok(entity_entry(StatusCode::OK, &Node::Queue(queue), context))
         }
         Target::Rules { topic, subscription } => {
             let queue = find_subscription(&entities, topic, subscription)?;
             let rules = definition(&queue).rules;
             let (page, next) = paging.page(rules.iter());
-            let path = format!("{}/Rules", queue.path());
-            let descriptions: Vec<_> =
-                page.iter().map(|rule| move |xml: &mut Writer| rule::write(xml, rule)).collect();
-            let entries = page.iter().zip(&descriptions).map(|(rule, description)| Entry {
-                path: format!("{path}/{}", rule.name),
-                title: &rule.name,
-                description,
-            });
-            Ok(atom::feed(&path, entries, next, context))
+            let entries = page.into_iter().map(|rule| described_rule(&queue, rule));
+            Ok(atom::feed(&format!("{}/Rules", queue.path()), entries, next, context))
         }
         Target::Rule { topic, subscription, name } => {
             let queue = find_subscription(&entities, topic, subscription)?;
@@ -197,7 +189,7 @@ pub fn read(
 
 /// Answers with a queue, topic or subscription.
 pub fn entity_entry(status: StatusCode, node: &Node, context: &Context) -> Response {
-    with_entry(node, context, |entry| atom::entry(status, entry, context))
+    atom::entry(status, &described(node, context), context)
 }
 
 /// Answers with a rule of a subscription.
@@ -207,9 +199,7 @@ pub fn rule_entry(
     rule: &RuleDefinition,
     context: &Context,
 ) -> Response {
-    let path = format!("{}/Rules/{}", subscription.path(), rule.name);
-    let description = |xml: &mut Writer| rule::write(xml, rule);
-    atom::entry(status, &Entry { path, title: &rule.name, description: &description }, context)
+    atom::entry(status, &described_rule(subscription, rule), context)
 }
 
 /// Returns the topic with this path.
@@ -223,21 +213,7 @@ pub fn find_subscription(
     topic: &str,
     name: &str,
 ) -> Result<Arc<Queue>, Refusal> {
-    let path = subscription_path(topic, name);
-    match entities.find_key(&entities::key(&path)) {
-        Some(Node::Queue(queue)) if queue.is_subscription() => Ok(queue),
-        _ => Err(not_found(&path)),
-    }
-}
-
-/// Returns the definition of a subscription.
-pub fn definition(subscription: &Queue) -> SubscriptionDefinition {
-    match &subscription.configured().definition {
-        Definition::Subscription(definition) => definition.clone(),
-        Definition::Queue(_) | Definition::Topic(_) => {
-            SubscriptionDefinition::new(&name_of(subscription))
-        }
-    }
+    subscription_of(entities, topic, name).ok_or_else(|| not_found(&subscription_path(topic, name)))
 }
 
 /// The error for something that does not exist. Clients know it by its status.
@@ -246,79 +222,58 @@ pub fn not_found(what: &str) -> Refusal {
 }
 
 fn list(path: &str, page: &[Node], next: Option<(usize, usize)>, context: &Context) -> Response {
-    let described: Vec<_> = page.iter().map(|node| Described::of(node, context)).collect();
-    let writers: Vec<_> =
-        described.iter().map(|one| move |xml: &mut Writer| one.write(xml)).collect();
-    let entries = described.iter().zip(&writers).map(|(one, description)| Entry {
-        path: one.node.path().into(),
-        title: &one.title,
-        description,
-    });
+    let entries = page.iter().map(|node| described(node, context));
     atom::feed(path, entries, next, context)
 }
 
-fn with_entry(
-    node: &Node,
-    context: &Context,
-    answer: impl FnOnce(&Entry<'_>) -> Response,
-) -> Response {
-    let described = Described::of(node, context);
-    let description = |xml: &mut Writer| described.write(xml);
-    answer(&Entry { path: node.path().into(), title: &described.title, description: &description })
+/// Returns the entry of a queue, topic or subscription.
+fn described<'a>(node: &'a Node, context: &'a Context) -> Entry<'a> {
+    let title = match node {
+        Node::Queue(queue) if queue.is_subscription() => name_of(queue),
+        _ => node.path().into(),
+    };
+    let described = Described { node, configured: node.entity().configured(), context };
+    let description = Box::new(move |xml: &mut Writer| described.write(xml));
+    Entry { path: node.path().into(), title, description }
+}
+
+/// Returns the entry of a rule.
+fn described_rule<'a>(subscription: &Queue, rule: &'a RuleDefinition) -> Entry<'a> {
+    let path = format!("{}/Rules/{}", subscription.path(), rule.name);
+    let description = Box::new(move |xml: &mut Writer| rule::write(xml, rule));
+    Entry { path, title: rule.name.clone(), description }
 }
 
 /// A queue, topic or subscription that is written as a description.
 struct Described<'a> {
     node: &'a Node,
-    title: String,
     configured: Arc<Configured>,
     context: &'a Context,
 }
 
-impl<'a> Described<'a> {
-    fn of(node: &'a Node, context: &'a Context) -> Self {
-        let title = match node {
-            Node::Queue(queue) if queue.is_subscription() => name_of(queue),
-            _ => node.path().into(),
-        };
-        Self { node, title, configured: node.entity().configured(), context }
-    }
-
+impl Described<'_> {
     fn write(&self, xml: &mut Writer) {
-        let authority = Authority(&self.context.authority);
-        let special = |xml: &mut Writer, name: &str| self.write_special(xml, name);
         let left_out = usize::from(!self.context.has_message_size());
         match &self.configured.definition {
-            Definition::Queue(definition) => xml.element("QueueDescription", &NAMESPACES, |xml| {
-                properties::write(
-                    xml,
-                    &definition.properties,
-                    &authority,
-                    &QUEUE[..QUEUE.len() - left_out],
-                    special,
-                );
-            }),
-            Definition::Topic(definition) => xml.element("TopicDescription", &NAMESPACES, |xml| {
-                properties::write(
-                    xml,
-                    &definition.properties,
-                    &authority,
-                    &TOPIC[..TOPIC.len() - left_out],
-                    special,
-                );
-            }),
-            Definition::Subscription(definition) => {
-                xml.element("SubscriptionDescription", &NAMESPACES, |xml| {
-                    properties::write(
-                        xml,
-                        &definition.properties,
-                        &authority,
-                        &SUBSCRIPTION,
-                        special,
-                    );
-                });
+            Definition::Queue(QueueDefinition { properties, .. }) => {
+                let order = &QUEUE[..QUEUE.len() - left_out];
+                self.write_as(xml, "QueueDescription", properties, order);
+            }
+            Definition::Topic(TopicDefinition { properties, .. }) => {
+                let order = &TOPIC[..TOPIC.len() - left_out];
+                self.write_as(xml, "TopicDescription", properties, order);
+            }
+            Definition::Subscription(SubscriptionDefinition { properties, .. }) => {
+                self.write_as(xml, "SubscriptionDescription", properties, &SUBSCRIPTION);
             }
         }
+    }
+
+    fn write_as(&self, xml: &mut Writer, kind: &str, properties: &impl Serialize, order: &[&str]) {
+        let special = |xml: &mut Writer, name: &str| self.write_special(xml, name);
+        xml.element(kind, &NAMESPACES, |xml| {
+            properties::write(xml, properties, &self.context.authority, order, special);
+        });
     }
 
     /// Writes an element that is no property of the entity.
@@ -407,7 +362,7 @@ fn kind(properties: &RuleProperties) -> FilterType {
 }
 
 fn namespace(tenant: &str, context: &Context) -> Response {
-    let description = |xml: &mut Writer| {
+    let description = Box::new(|xml: &mut Writer| {
         xml.element("NamespaceInfo", &NAMESPACES, |xml| {
             xml.text("CreatedTime", UNKNOWN_TIME);
             xml.text("MessagingSKU", "Standard");
@@ -415,7 +370,7 @@ fn namespace(tenant: &str, context: &Context) -> Response {
             xml.text("Name", tenant);
             xml.text("NamespaceType", "Messaging");
         });
-    };
-    let entry = Entry { path: "$namespaceinfo".into(), title: tenant, description: &description };
+    });
+    let entry = Entry { path: "$namespaceinfo".into(), title: tenant.into(), description };
     atom::entry(StatusCode::OK, &entry, context)
 }

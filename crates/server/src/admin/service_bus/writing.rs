@@ -10,16 +10,14 @@ use barid_engine::entities::{
 };
 
 use super::atom::Context;
-use super::reading::{
-    definition, entity_entry, find_subscription, find_topic, not_found, rule_entry,
-};
+use super::reading::{entity_entry, find_subscription, find_topic, not_found, rule_entry};
 use super::signer::Signer;
 use super::target::Target;
 use super::{properties, rule, xml};
 use crate::admin::Served;
 use crate::admin::answer::Refusal;
 use crate::admin::changing::change;
-use crate::admin::entities::{name_of, of_any_tenant};
+use crate::admin::entities::{definition, name_of, of_any_tenant};
 
 const BY: DeclaredBy = DeclaredBy::Admin;
 
@@ -58,25 +56,23 @@ pub async fn put(
         }
         Description::Queue(mut definition) => {
             keep_spelling(&entities, &mut definition.name);
-            let put = |commits: &mut _| match is_update {
-                true => {
-                    entities.update_queue(&definition, BY, commits).map_err(|error| refusal(&error))
-                }
-                false => {
-                    entities.create_queue(&definition, BY, commits).map_err(|error| refusal(&error))
-                }
+            let put = |commits: &mut _| {
+                let put = match is_update {
+                    true => entities.update_queue(&definition, BY, commits),
+                    false => entities.create_queue(&definition, BY, commits),
+                };
+                put.map_err(|error| refusal(&error))
             };
             Node::Queue(change(served, put).await?)
         }
         Description::Topic(mut definition) => {
             keep_spelling(&entities, &mut definition.name);
-            let put = |commits: &mut _| match is_update {
-                true => {
-                    entities.update_topic(&definition, BY, commits).map_err(|error| refusal(&error))
-                }
-                false => {
-                    entities.create_topic(&definition, BY, commits).map_err(|error| refusal(&error))
-                }
+            let put = |commits: &mut _| {
+                let put = match is_update {
+                    true => entities.update_topic(&definition, BY, commits),
+                    false => entities.create_topic(&definition, BY, commits),
+                };
+                put.map_err(|error| refusal(&error))
             };
             Node::Topic(change(served, put).await?)
         }
@@ -85,13 +81,12 @@ pub async fn put(
             if let Ok(known) = find_subscription(&entities, topic.path(), &definition.name) {
                 definition.name = name_of(&known);
             }
-            let put = |commits: &mut _| match is_update {
-                true => entities
-                    .update_subscription(topic.path(), &definition, BY, commits)
-                    .map_err(|error| refusal(&error)),
-                false => entities
-                    .create_subscription(topic.path(), &definition, BY, commits)
-                    .map_err(|error| refusal(&error)),
+            let put = |commits: &mut _| {
+                let put = match is_update {
+                    true => entities.update_subscription(topic.path(), &definition, BY, commits),
+                    false => entities.create_subscription(topic.path(), &definition, BY, commits),
+                };
+                put.map_err(|error| refusal(&error))
             };
             Node::Queue(change(served, put).await?)
         }
