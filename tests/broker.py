@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -46,6 +47,18 @@ def until(condition, seconds: float = 15.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "not in time"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def ending():
+    """A list for brokers, which are closed at the end. None of them may have panicked."""
+    started: list[Broker] = []
+    yield started
+    told = [one.stderr for one in started]
+    for one in started:
+        one.close()
+    for stderr in told:
+        assert "panicked at" not in stderr, stderr
 
 
 class Broker:

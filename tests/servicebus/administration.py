@@ -31,14 +31,14 @@ class Managed(Namespace):
     def ask(self, path: str, method: str = "GET", body: bytes | str | None = None, *, token: str | None = None,
             scheme: str = "http", context=None, **headers: str) -> tuple[int, str]:
         """Returns the status and the body of the answer to a request, by default one that may do everything."""
-        url = f"{scheme}://127.0.0.1:{self.management_port}{path}"
+        host = f"{scheme}://127.0.0.1:{self.management_port}"
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is None:
-            token = sas.token(f"{scheme}://127.0.0.1:{self.management_port}", KEY_NAME, KEY, 4_000_000_000)
+            token = sas.token(host, KEY_NAME, KEY, 4_000_000_000)
         if token:
             headers["Authorization"] = token
         body = body.encode() if isinstance(body, str) else body
-        request = urllib.request.Request(url, body, headers, method=method)
+        request = urllib.request.Request(host + path, body, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=15, context=context) as answer:
                 return answer.status, answer.read().decode()

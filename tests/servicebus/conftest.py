@@ -22,6 +22,7 @@ from azure.servicebus import ServiceBusClient
 
 import amqp_wire
 from azure_client import Entity
+from broker import ending
 from certificates import Certificates
 from namespace import Namespace, declared_by, named
 
@@ -46,18 +47,12 @@ def broker(request, certificates):
 @pytest.fixture
 def own_broker(request, certificates):
     """A broker for this test alone, which it may stop; the settings, and more of those of TLS, are TOML."""
-    started = []
+    with ending() as started:
+        def start(config: str = "", tls: str = "") -> Namespace:
+            started.append(Namespace(declared_by([request.node]), certificates, config, tls))
+            return started[-1]
 
-    def start(config: str = "", tls: str = "") -> Namespace:
-        started.append(Namespace(declared_by([request.node]), certificates, config, tls))
-        return started[-1]
-
-    yield start
-    told = [one.stderr for one in started]
-    for one in started:
-        one.close()
-    for stderr in told:
-        assert "panicked at" not in stderr, stderr
+        yield start
 
 
 @pytest.fixture
