@@ -91,11 +91,15 @@ def tool(broker):
     return lambda *arguments, **run: barid(*arguments, "--admin", f"127.0.0.1:{broker.admin_port}", **run)
 
 
-@pytest.fixture
-def service_bus(broker):
+def amqp(broker) -> ServiceBusClient:
     text = (f"Endpoint=sb://127.0.0.1:{broker.amqp_port};SharedAccessKeyName=RootManageSharedAccessKey;"
             "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;")
-    with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
+    return ServiceBusClient.from_connection_string(text, retry_total=0)
+
+
+@pytest.fixture
+def service_bus(broker):
+    with amqp(broker) as client:
         yield client
 
 
@@ -327,6 +331,104 @@ def test_dead_letters_have_their_reasons_and_purging_removes_them(api, service_b
     assert api.get(f"/queues/{name}/messages") == {"messages": [], "next": None}
 
 
+def bury(service_bus, name: str, bodies, session: str | None = None, **subscription) -> None:
+    """Sends messages to a queue or topic, and makes dead letters of them."""
+    with service_bus.get_topic_sender(name) if subscription else service_bus.get_queue_sender(name) as sender:
+        sender.send_messages([ServiceBusMessage(body, session_id=session) for body in bodies])
+    receiver = (service_bus.get_subscription_receiver(name, **subscription) if subscription
+                else service_bus.get_queue_receiver(name, session_id=session))
+    with receiver:
+        for _ in bodies:
+            [message] = receiver.receive_messages(1, max_wait_time=5)
+            receiver.dead_letter_message(message, reason="Unreadable", error_description="no JSON")
+
+
+def received(receiver, count: int) -> list[str]:
+    messages = []
+    while len(messages) < count:
+        got = receiver.receive_messages(count, max_wait_time=5)
+        assert got, f"only {len(messages)} of {count} came"
+        for message in got:
+            assert not message.application_properties and message.dead_letter_reason is None and message.delivery_count == 0
+            receiver.complete_message(message)
+        messages += [str(message) for message in got]
+    return messages
+
+
+def test_dead_letters_are_resubmitted(api, service_bus, tool, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}", {"RequiresDuplicateDetection": True})
+    bury(service_bus, name, ["1", "2", "3", "x" * 50_000])
+    resubmit = f"/queues/{name}/messages/resubmit"
+    assert api.ask("POST", resubmit, {"sequence_numbers": [3, 9]}) == (200, {
+        "resubmitted": 1, "skipped": 1, "problem": "message 9: The message with the given sequence number was not found."})
+    assert tool("queue", "resubmit", name, "--number", "1").stdout == f"resubmitted 1 dead letter of the queue {name}\n"
+    again = tool("queue", "resubmit", name, "--number", "1")
+    assert again.returncode == 1 and "1 was not resubmitted: message 1: " in again.stderr
+    refused = tool("queue", "resubmit", name, stdin=-3)
+    assert refused.returncode == 1 and "--yes" in refused.stderr
+    assert json.loads(tool("queue", "resubmit", name, "--yes", "--json").stdout) == {"resubmitted": 2, "skipped": 0, "problem": None}
+    counts = api.get(f"/queues/{name}")["counts"]
+    assert (counts["active"], counts["dead_lettered"]) == (4, 0)
+    with service_bus.get_queue_receiver(name) as receiver:
+        assert received(receiver, 4) == ["3", "1", "2", "x" * 50_000]
+
+
+def test_what_a_receiver_has_is_not_resubmitted_and_a_session_keeps_its_messages(api, service_bus, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}", {"RequiresSession": True})
+    bury(service_bus, name, ["1", "2"], session="a")
+    with service_bus.get_queue_receiver(name, sub_queue="deadletter") as held:
+        assert len(held.receive_messages(1, max_wait_time=5)) == 1
+        _, answer = api.ask("POST", f"/queues/{name}/messages/resubmit")
+        assert (answer["resubmitted"], answer["skipped"]) == (1, 1)
+    with service_bus.get_queue_receiver(name, session_id="a") as receiver:
+        assert received(receiver, 1) == ["2"]
+
+
+def test_dead_letters_of_a_subscription_are_resubmitted_to_it_alone(api, service_bus, tool, unique):
+    topic = unique()
+    api.ask("PUT", f"/topics/{topic}")
+    for subscription in ("one", "other"):
+        api.ask("PUT", f"/topics/{topic}/subscriptions/{subscription}")
+    bury(service_bus, topic, ["1"], subscription_name="one")
+    assert "resubmitted 1 dead letter" in tool("topic", "subscription", "resubmit", topic, "one", "--yes").stdout
+    with service_bus.get_subscription_receiver(topic, "one") as receiver:
+        assert received(receiver, 1) == ["1"]
+    assert api.get(f"/topics/{topic}/subscriptions/other")["counts"]["active"] == 1, "its own copy, and no other"
+
+
+def test_a_crash_neither_loses_nor_doubles_what_was_resubmitted():
+    broker = Broker()
+    try:
+        api = Api(broker)
+        api.ask("PUT", "/queues/q")
+        with amqp(broker) as service_bus:
+            bury(service_bus, "q", [str(n) for n in range(600)])
+        assert api.ask("POST", "/queues/q/messages/resubmit", {"sequence_numbers": list(range(1, 301))})[1]["resubmitted"] == 300
+        broker.kill9()
+        broker.start()
+        counts = api.get("/queues/q")["counts"]
+        assert (counts["active"], counts["dead_lettered"]) == (300, 300)
+        assert api.ask("POST", "/queues/q/messages/resubmit")[1]["resubmitted"] == 300
+        with amqp(broker) as service_bus, service_bus.get_queue_receiver("q") as receiver:
+            assert received(receiver, 600) == [str(n) for n in range(600)]
+    finally:
+        broker.end()
+
+
+def test_only_dead_letters_can_be_resubmitted(api, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}")
+    resubmit = f"/queues/{name}/messages/resubmit"
+    for path, body, expected in [(f"{resubmit}?part=main", None, "only dead letters"), (f"{resubmit}?part=x", None, "unknown variant"),
+                                 (resubmit, {"numbers": [1]}, "unknown field"), (resubmit, {"sequence_numbers": [-1]}, "invalid value"),
+                                 (resubmit, "[", "EOF")]:
+        status, answer = api.ask("POST", path, body)
+        assert status == 400 and expected in answer["error"], (path, body, answer)
+    assert api.ask("POST", "/queues/no-such/messages/resubmit")[0] == 404 and api.ask("GET", resubmit)[0] == 405
+
+
 def test_sessions_with_their_locks_and_states(api, service_bus, tool, unique):
     name = unique()
     api.ask("PUT", f"/queues/{name}", {"RequiresSession": True})
@@ -457,7 +559,7 @@ def test_queues_by_hand(tool, unique):
     refused = tool("queue", "delete", name, stdin=-3)
     assert refused.returncode == 1 and "--yes" in refused.stderr and tool("queue", "show", name).returncode == 0
     assert f"deleted the queue {name}" in tool("queue", "delete", name, "--yes").stdout
-    for command in (["show"], ["delete", "--yes"], ["peek"], ["sessions"], ["purge", "--yes"], ["update", "--forward-to", ""]):
+    for command in (["show"], ["delete", "--yes"], ["peek"], ["sessions"], ["purge", "--yes"], ["resubmit", "--yes"], ["update", "--forward-to", ""]):
         missing = tool("queue", command[0], name, *command[1:])
         assert missing.returncode == 1 and name in missing.stderr, command
 

@@ -7,8 +7,8 @@ use clap::builder::NonEmptyStringValueParser;
 
 use crate::admin::{Admin, TenantArgs, encode, printable};
 use crate::entity::{
-    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, QueueProperties, SessionsArgs, With,
-    delete, make, peek, print_list, purge, sessions, show, update,
+    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, QueueProperties, ResubmitArgs,
+    SessionsArgs, With, delete, make, peek, print_list, purge, resubmit, sessions, show, update,
 };
 
 /// Create, change and inspect the queues of a running broker
@@ -19,6 +19,7 @@ Examples:
   barid queue list                                with the number of messages in each
   barid queue peek orders --session customer-7    look at messages without taking them
   barid queue peek orders --dead-letter           look at dead letters, with their reasons
+  barid queue resubmit orders --number 7          let a dead letter be received again
   barid queue sessions orders                     how many messages each has, and its lock
   barid queue update orders --max-delivery-count 5
   barid queue delete orders --yes
@@ -46,6 +47,8 @@ enum Command {
     Peek(With<One, PeekArgs>),
     /// Remove all messages
     Purge(With<One, PurgeArgs>),
+    /// Let dead letters wait for receivers again
+    Resubmit(With<One, ResubmitArgs>),
     /// List sessions: messages, lock and state of each
     Sessions(With<One, SessionsArgs>),
 }
@@ -104,6 +107,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Delete(with) => delete(with),
         Command::Peek(with) => peek(with),
         Command::Purge(with) => purge(with),
+        Command::Resubmit(with) => resubmit(with),
         Command::Sessions(with) => sessions(with),
     }
 }

@@ -7,6 +7,7 @@ mod list;
 mod peek;
 mod properties;
 mod purge;
+mod resubmit;
 mod sessions;
 mod show;
 
@@ -17,6 +18,7 @@ pub use list::{MORE, Paging, pages, print_list};
 pub use peek::{Args as PeekArgs, run as peek};
 pub use properties::{Given, QueueProperties, SubscriptionProperties, TopicProperties};
 pub use purge::{Args as PurgeArgs, run as purge};
+pub use resubmit::{Args as ResubmitArgs, run as resubmit};
 pub use sessions::{Args as SessionsArgs, run as sessions};
 
 use crate::admin::Admin;

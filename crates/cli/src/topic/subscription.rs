@@ -8,8 +8,9 @@ use clap::builder::NonEmptyStringValueParser;
 use super::rule;
 use crate::admin::{Admin, TenantArgs, encode, printable};
 use crate::entity::{
-    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, SessionsArgs, SubscriptionProperties,
-    With, delete, make, peek, print_list, purge, sessions, show, update,
+    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, ResubmitArgs, SessionsArgs,
+    SubscriptionProperties, With, delete, make, peek, print_list, purge, resubmit, sessions, show,
+    update,
 };
 
 /// Subscriptions of a topic
@@ -44,6 +45,8 @@ enum Command {
     Peek(With<One, PeekArgs>),
     /// Remove all messages
     Purge(With<One, PurgeArgs>),
+    /// Let dead letters wait for receivers again
+    Resubmit(With<One, ResubmitArgs>),
     /// List sessions: messages, lock and state of each
     Sessions(With<One, SessionsArgs>),
     /// Rules of a subscription: which messages it gets
@@ -110,6 +113,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Delete(with) => delete(with),
         Command::Peek(with) => peek(with),
         Command::Purge(with) => purge(with),
+        Command::Resubmit(with) => resubmit(with),
         Command::Sessions(with) => sessions(with),
         Command::Rule(args) => rule::run(args),
     }

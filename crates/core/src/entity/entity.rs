@@ -341,6 +341,10 @@ impl Entity {
     }
 }
 
+/// The properties that say why a message is a dead letter.
+const REASON: &str = "DeadLetterReason";
+const DESCRIPTION: &str = "DeadLetterErrorDescription";
+
 const MAX_DELIVERY_COUNT_EXCEEDED: &str = "MaxDeliveryCountExceeded";
 const TTL_EXPIRED: &str = "TTLExpiredException";
 
@@ -358,8 +362,17 @@ pub(super) fn change_properties(entry: &mut Entry, changes: Changes) {
 
 /// Sets the properties that say why a message is a dead letter.
 pub(super) fn explain(entry: &mut Entry, reason: Option<&str>, description: Option<&str>) {
-    let reason = reason.map(|reason| ("DeadLetterReason".into(), Value::from(reason)));
-    let description =
-        description.map(|text| ("DeadLetterErrorDescription".into(), Value::from(text)));
+    let reason = reason.map(|reason| (REASON.into(), Value::from(reason)));
+    let description = description.map(|text| (DESCRIPTION.into(), Value::from(text)));
     change_properties(entry, reason.into_iter().chain(description).collect());
+}
+
+/// Removes the properties that say why a message was a dead letter.
+pub(super) fn unexplain(entry: &mut Entry) {
+    let Some(overlay) = entry.overlay.take() else { return };
+    let mut overlay = Arc::unwrap_or_clone(overlay);
+    for name in [REASON, DESCRIPTION] {
+        overlay.unset(Scope::User, name);
+    }
+    entry.overlay = (!overlay.is_empty()).then(|| Arc::new(overlay));
 }

@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `entity` | the entity, and the movement of a message within it |
 //! | `sending`, `taking`, `settling` | sending, delivery and settlement of messages |
+//! | `resubmitting` | dead letters that wait for receivers again |
 //! | `accepting` | receivers and their locks on sessions |
 //! | `state` | the state that users set for a session |
 //! | `timing` | the end of locks, schedules and times to live |
@@ -49,6 +50,7 @@ mod receiving;
 mod recovery;
 mod refusal;
 mod removing;
+mod resubmitting;
 mod sending;
 mod sessions;
 mod settling;

@@ -43,6 +43,11 @@ impl Overlay {
         }
     }
 
+    /// Takes a change back: the property is as it was received.
+    pub fn unset(&mut self, scope: Scope, name: &str) {
+        self.0.retain(|(of, key, _)| *of != scope || **key != *name);
+    }
+
     /// Returns whether the overlay stays within its limits with these changes added.
     pub fn has_room_for(&self, changes: &Changes) -> bool {
         let bytes = |name: &str, value: &Value| name.len() + value.size();

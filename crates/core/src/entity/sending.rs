@@ -128,7 +128,7 @@ impl Entity {
         Ok(())
     }
 
-    fn room(&self) -> Room {
+    pub(super) fn room(&self) -> Room {
         Room {
             messages: self.properties.max_messages.saturating_sub(self.len()),
             bytes: self.properties.max_bytes.saturating_sub(self.footprint()),

@@ -6,7 +6,7 @@ use barid_core::entity::{Entry, Mode, Outcome, Overlay, Part, ReceiverId, Refusa
 use barid_core::value::{Scope, Value};
 
 use super::store::Told;
-use super::world::{LOCK, World, abandon, counted, dead_letter, defer, message, texts};
+use super::world::{LOCK, World, abandon, counted, dead_letter, defer, lives, message, texts};
 
 pub fn assert_says(entry: &Entry, reason: &str, description: &str) {
     let overlay = entry.overlay.as_ref().expect("a dead letter says why");
@@ -181,4 +181,85 @@ fn what_receivers_may_change_of_a_message_is_bounded() {
     let more = Outcome::Abandon(many(CHANGED_MAX / 2, 'b'));
     assert_eq!(world.settle(&again[0], more), Err(Refusal::TooManyChanges));
     world.settle(&again[0], Outcome::Complete).unwrap();
+}
+
+fn resubmit(world: &mut World, number: u64) -> Result<u64, Refusal> {
+    let now = world.now;
+    world.entity.resubmit(Part::DeadLetter, number, now, &mut world.fx)
+}
+
+#[test]
+fn one_that_is_resubmitted_is_as_new_and_the_last() {
+    let mut world = dead();
+    world.send("a", "3");
+    world.later(5);
+    assert_eq!(resubmit(&mut world, 1), Ok(4));
+    assert_eq!(resubmit(&mut world, 1), Err(Refusal::MessageNotFound), "it is there once");
+    world.restart();
+    assert_eq!(world.texts(Part::Main), ["1", "3", "2"]);
+    assert!(world.texts(Part::DeadLetter).is_empty());
+    let entry = &world.entries(Part::Main)[2];
+    assert_eq!((entry.number, entry.enqueued_number, entry.delivery_count), (4, 4, 0));
+    assert_eq!(entry.enqueued_at, world.now);
+    assert_eq!(entry.overlay, None, "no reason is left");
+    world.accept(2, "a").unwrap();
+    assert_eq!(counted(&world.take(2, 9)), [("1", 0), ("3", 0), ("2", 0)]);
+}
+
+#[test]
+fn one_that_has_expired_lives_as_long_as_before() {
+    let mut world = World::plain();
+    world.set(|properties| properties.dead_lettering_on_expiration = true);
+    world.try_send(lives("", "1", 50)).unwrap();
+    world.at(60);
+    assert_eq!(resubmit(&mut world, 1), Ok(2));
+    world.at(109);
+    assert_eq!(world.texts(Part::Main), ["1"]);
+    world.at(110);
+    assert_eq!(world.texts(Part::DeadLetter), ["1"]);
+}
+
+#[test]
+fn one_that_a_receiver_has_is_not_resubmitted_and_the_others_stay_in_order() {
+    let mut world = World::plain();
+    for text in ["1", "2", "3", "4"] {
+        world.send("", text);
+    }
+    world.open(1, Part::Main);
+    for got in world.take(1, 4) {
+        world.settle(&got, dead_letter("bad", "very bad")).unwrap();
+    }
+    world.open(2, Part::DeadLetter);
+    assert_eq!(texts(&world.take(2, 1)), ["1"]);
+    assert_eq!(resubmit(&mut world, 1), Err(Refusal::MessageNotFound));
+    // From the front and from the middle of those that wait.
+    resubmit(&mut world, 3).unwrap();
+    resubmit(&mut world, 2).unwrap();
+    assert_eq!(texts(&world.take(2, 9)), ["4"]);
+    assert_eq!(texts(&world.take(1, 9)), ["3", "2"]);
+}
+
+#[test]
+fn a_receiver_that_waits_gets_it_and_a_session_has_to_fit() {
+    let mut world = World::with_sessions();
+    world.set(|properties| properties.max_sessions = 1);
+    world.send("a", "1");
+    world.accept(1, "a").unwrap();
+    let got = world.take(1, 1);
+    world.settle(&got[0], dead_letter("bad", "very bad")).unwrap();
+    world.close(1);
+    world.send("b", "2");
+    assert_eq!(resubmit(&mut world, 1), Err(Refusal::QuotaExceeded));
+    assert_eq!(world.entity.counts().dead_lettered, 1);
+    world.accept(1, "b").unwrap();
+    let got = world.take(1, 1);
+    world.complete(&got[0]);
+    world.close(1);
+    assert_eq!(world.accept_next(3, 1_000), None);
+    world.told();
+    assert_eq!(resubmit(&mut world, 1), Ok(3));
+    assert!(
+        world.told().iter().any(|told| matches!(told, Told::Granted { .. })),
+        "the session is granted to the receiver that waited"
+    );
 }

@@ -430,6 +430,10 @@ async fn index() -> String {
             "/v1/tenants/{tenant}/queues/{queue}/messages",
             "messages of the queue; DELETE removes them",
         ),
+        (
+            "/v1/tenants/{tenant}/queues/{queue}/messages/resubmit",
+            "POST lets dead letters be received again",
+        ),
         ("/v1/tenants/{tenant}/queues/{queue}/sessions", "message sessions of the queue"),
         ("/v1/tenants/{tenant}/topics", "its topics"),
         ("/v1/tenants/{tenant}/topics/{topic}", "one topic; PUT, PATCH and DELETE change it"),

@@ -73,6 +73,7 @@ impl Both {
             Op::SetState(slot, len) => self.set_state(slot, len),
             Op::Cancel(picks) => self.cancel(&picks),
             Op::DeadLetterIncoming(session, part) => self.dead_letter_incoming(session, part),
+            Op::Resubmit(part, picks) => self.resubmit(part, &picks),
             Op::Later(millis) => self.model.now += millis,
             Op::OnTime => self.on_time(),
             Op::Purge(part) => {
@@ -248,6 +249,14 @@ impl Both {
         let (numbers, uids): (Vec<_>, Vec<_>) = picked.into_iter().unzip();
         let cancelled = self.entity.cancel_scheduled(&numbers, &mut self.fx);
         assert_eq!(cancelled, self.model.cancel(&uids));
+    }
+
+    fn resubmit(&mut self, part: Part, picks: &[u8]) {
+        for (number, uid) in self.pick(part, picks, |_| true) {
+            let now = self.now();
+            let resubmitted = self.entity.resubmit(part, number, now, &mut self.fx).map(drop);
+            assert_eq!(resubmitted, self.model.resubmit(part, uid));
+        }
     }
 
     fn on_time(&mut self) {

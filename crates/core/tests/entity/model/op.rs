@@ -47,6 +47,7 @@ pub enum Op {
     /// Lets this many milliseconds pass.
     Later(u64),
     OnTime,
+    Resubmit(Part, Vec<u8>),
     Purge(Part),
     KeepInMemory(bool),
     /// Makes everything durable that was noted.
@@ -113,6 +114,7 @@ pub fn any_op() -> impl Strategy<Value = Op> {
         4 => (slot(), prop::option::of(0u8..9)).prop_map(|(slot, len)| Op::SetState(slot, len)),
         3 => picks().prop_map(Op::Cancel),
         2 => (session(), dead()).prop_map(|(session, part)| Op::DeadLetterIncoming(session, part)),
+        4 => (dead(), picks()).prop_map(|(part, picks)| Op::Resubmit(part, picks)),
         10 => (1u64..12).prop_map(Op::Later),
         8 => Just(Op::OnTime),
         1 => part().prop_map(Op::Purge),

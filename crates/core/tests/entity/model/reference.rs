@@ -16,15 +16,16 @@ pub struct Message {
     pub session: u8,
     pub count: u32,
     pub state: State,
+    pub enqueued_at: u64,
     pub expires_at: Option<u64>,
     pub in_memory: bool,
     pub lock: Option<Lock>,
 }
 
 impl Message {
-    fn new(uid: u64, session: u8, in_memory: bool) -> Self {
-        let state = State::Active;
-        Self { uid, session, count: 0, state, expires_at: None, in_memory, lock: None }
+    fn new(uid: u64, session: u8, in_memory: bool, enqueued_at: u64) -> Self {
+        let (state, expires_at) = (State::Active, None);
+        Self { uid, session, count: 0, state, enqueued_at, expires_at, in_memory, lock: None }
     }
 
     /// Whether a receiver may get the message.

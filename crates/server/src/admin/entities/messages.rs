@@ -1,25 +1,31 @@
-//! `…/messages`: messages in a queue or subscription, which are listed without being received, or removed.
+//! `…/messages`: messages in a queue or subscription, which are listed without being received, removed, or, if they are
+//! dead letters, resubmitted.
 
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use barid_core::entity::{Entry, Part};
 use barid_engine::entities::Queue;
 use serde::{Deserialize, Serialize};
 
+use super::super::body;
 use super::super::changing::change;
 use super::super::page::check_limit;
 use super::message::Described;
 use crate::admin::Served;
-use crate::admin::answer::Answer;
+use crate::admin::answer::{Answer, Refusal};
 
 /// Maximum number of messages in one answer.
 const LIMIT_MAX: usize = 1_000;
 
 /// Maximum number of bytes of the messages in one answer. One message is always included.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Maximum number of dead letters that are resubmitted under one lock of their entity.
+const RESUBMITTED_TOGETHER: usize = 256;
 
 /// The query of a list.
 pub type Asked = Result<Query<Question>, QueryRejection>;
@@ -40,6 +46,29 @@ pub struct Question {
 #[serde(default, deny_unknown_fields)]
 pub struct Of {
     part: PartName,
+}
+
+/// The query of a resubmission.
+pub type Dead = Result<Query<OfDead>, QueryRejection>;
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OfDead {
+    part: PartName,
+}
+
+impl Default for OfDead {
+    fn default() -> Self {
+        Self { part: PartName::DeadLetter }
+    }
+}
+
+/// The body of a resubmission.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Chosen {
+    /// `None`: all that are there when the request arrives.
+    sequence_numbers: Option<Vec<u64>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -77,6 +106,15 @@ pub struct Page {
 #[derive(Debug, Serialize)]
 pub struct Purged {
     removed: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Resubmitted {
+    resubmitted: u64,
+    /// Messages that are not there any more, that a receiver has, or that the entity refuses.
+    skipped: u64,
+    /// Why the first of them was skipped.
+    problem: Option<String>,
 }
 
 /// Lists messages by their numbers.
@@ -121,4 +159,51 @@ pub async fn purge(served: &Served, queue: &Queue, whole: Whole) -> Answer<Purge
     let part = whole?.0.part.into();
     let purge = |commits: &mut _| Ok(queue.with(commits, |entity, fx| entity.purge(part, fx)));
     Ok(Json(Purged { removed: change(served, purge).await? }))
+}
+
+/// Moves dead letters back among the messages that wait for receivers.
+pub async fn resubmit(
+    served: &Served,
+    queue: &Queue,
+    dead: Dead,
+    bytes: &Bytes,
+) -> Answer<Resubmitted> {
+    let part = Part::from(dead?.0.part);
+    if part == Part::Main {
+        let sentence = "only dead letters can be resubmitted: part=dead-letter or \
+                        part=transfer-dead-letter";
+        return Err(Refusal::bad_request(sentence));
+    }
+    let Chosen { sequence_numbers } = body::properties(bytes)?;
+    // Those that arrive meanwhile stay: a message that fails again at once must not go round for ever.
+    let numbers = sequence_numbers.unwrap_or_else(|| {
+        let mut numbers = Vec::new();
+        queue.read(|entity| {
+            entity.peek(part, 0, usize::MAX, None, |entry| {
+                numbers.push(entry.number);
+                true
+            });
+        });
+        numbers
+    });
+    let now = served.shared.engine.clock.wall();
+    let resubmit = |commits: &mut _| {
+        let mut done = Resubmitted::default();
+        for group in numbers.chunks(RESUBMITTED_TOGETHER) {
+            queue.with(commits, |entity, fx| {
+                for number in group {
+                    match entity.resubmit(part, *number, now, fx) {
+                        Ok(_) => done.resubmitted += 1,
+                        Err(refusal) => {
+                            done.skipped += 1;
+                            let problem = || format!("message {number}: {refusal}");
+                            done.problem.get_or_insert_with(problem);
+                        }
+                    }
+                }
+            });
+        }
+        Ok(done)
+    };
+    Ok(Json(change(served, resubmit).await?))
 }

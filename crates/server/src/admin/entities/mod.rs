@@ -18,7 +18,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::routing::get;
+use axum::routing::{get, post};
 use barid_engine::bindings::BindingsError;
 use barid_engine::entities::{Entities, EntityError};
 use barid_engine::names::check_tenant_name;
@@ -46,6 +46,7 @@ pub fn routes() -> Router<Served> {
             "/{subscription}/messages",
             get(subscriptions::messages).delete(subscriptions::purge),
         )
+        .route("/{subscription}/messages/resubmit", post(subscriptions::resubmit))
         .route("/{subscription}/sessions", get(subscriptions::sessions))
         .route("/{subscription}/rules", get(rules::list))
         .route(
@@ -61,6 +62,7 @@ pub fn routes() -> Router<Served> {
         .route("/queues", get(queues::list))
         .route("/queues/{queue}", queue)
         .route("/queues/{queue}/messages", get(queues::messages).delete(queues::purge))
+        .route("/queues/{queue}/messages/resubmit", post(queues::resubmit))
         .route("/queues/{queue}/sessions", get(queues::sessions))
         .route("/topics", get(topics::list))
         .route("/topics/{topic}", topic)

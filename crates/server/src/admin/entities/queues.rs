@@ -109,6 +109,16 @@ pub async fn purge(
     messages::purge(&served, &queue, question).await
 }
 
+pub async fn resubmit(
+    State(served): State<Served>,
+    path: QueuePath,
+    dead: messages::Dead,
+    body: Bytes,
+) -> Answer<messages::Resubmitted> {
+    let (_, queue) = named(&served, path)?;
+    messages::resubmit(&served, &queue, dead, &body).await
+}
+
 pub async fn sessions(
     State(served): State<Served>,
     path: QueuePath,

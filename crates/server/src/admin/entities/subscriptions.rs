@@ -113,6 +113,15 @@ pub async fn purge(
     messages::purge(&served, &Named::of(&served, path)?.queue, question).await
 }
 
+pub async fn resubmit(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+    dead: messages::Dead,
+    body: Bytes,
+) -> Answer<messages::Resubmitted> {
+    messages::resubmit(&served, &Named::of(&served, path)?.queue, dead, &body).await
+}
+
 pub async fn sessions(
     State(served): State<Served>,
     path: SubscriptionPath,

@@ -25,7 +25,7 @@ impl Model {
             self.kept.seen.insert(id, now + WINDOW);
         }
         let at = now + u64::from(delay.unwrap_or(0));
-        let mut message = Message::new(uid, session, in_memory);
+        let mut message = Message::new(uid, session, in_memory, now);
         message.expires_at = Some(at + u64::from(ttl.unwrap_or(TIME_TO_LIVE).min(TIME_TO_LIVE)));
         if at > now {
             message.state = State::Scheduled { at: WallTime::from_millis(at) };
@@ -39,7 +39,10 @@ impl Model {
     }
 
     pub fn dead_letter_incoming(&mut self, part: Part, uid: u64, session: u8, in_memory: bool) {
-        self.part_mut(part).push(Message::new(uid, session, in_memory));
+        let now = self.now;
+        let message = Message::new(uid, session, in_memory, now);
+        let expires_at = Some(now + u64::from(TIME_TO_LIVE));
+        self.part_mut(part).push(Message { expires_at, ..message });
     }
 
     pub fn accept(
@@ -221,6 +224,19 @@ impl Model {
         Ok(())
     }
 
+    pub fn resubmit(&mut self, part: Part, uid: u64) -> Result<(), Refusal> {
+        self.end_locks();
+        let mut messages = self.part(part).iter();
+        let position = messages.position(|one| one.uid == uid && one.lock.is_none());
+        let message = self.part_mut(part).remove(position.ok_or(Refusal::MessageNotFound)?);
+        let (enqueued_at, count, state) = (self.now, 0, State::Active);
+        let life = |until: u64| until.saturating_sub(message.enqueued_at);
+        let expires_at = message.expires_at.map(|until| enqueued_at + life(until));
+        self.main().push(Message { enqueued_at, count, state, expires_at, ..message });
+        self.grant();
+        Ok(())
+    }
+
     /// Returns how many messages there were.
     pub fn purge(&mut self, part: Part) -> usize {
         std::mem::take(self.part_mut(part)).len()
@@ -235,7 +251,8 @@ impl Model {
         for uid in self.due(Part::Main, enqueue_at) {
             let position = self.position(Part::Main, uid);
             let message = self.main().remove(position);
-            self.main().push(Message { state: State::Active, ..message });
+            let (state, enqueued_at) = (State::Active, self.now);
+            self.main().push(Message { state, enqueued_at, ..message });
         }
         self.grant();
         self.time_out();
