@@ -113,7 +113,7 @@ PATHS = [("GET", "/v1/tenants", VIEWER), ("GET", "/metrics", VIEWER), ("GET", "/
          ("GET", "/v1/tenants/default/clients", VIEWER), ("DELETE", "/v1/tenants/default/clients/c", OPERATOR),
          ("GET", "/v1/tenants/default/receivers?topic=a", VIEWER), ("GET", "/v1/tenants/default/retained", VIEWER),
          ("GET", "/v1/tenants/default/retained/a/b", OPERATOR), ("DELETE", "/v1/tenants/default/retained/a", OPERATOR),
-         ("POST", "/v1/tenants/default/publish", OPERATOR),
+         ("POST", "/v1/tenants/default/publish", OPERATOR), ("GET", "/v1/tenants/default/messages?filter=a%23", OPERATOR),
          ("POST", "/v1/logins/changed", OPERATOR), ("PUT", "/v1/users/default/ada", ADMIN), ("PUT", "/v1/tenants/default", ADMIN),
          ("GET", "/v1/tokens", ADMIN), ("POST", "/v1/tokens", ADMIN), ("DELETE", "/v1/tokens/x", ADMIN), ("GET", "/v1/backup", ADMIN),
          ("PATCH", "/v1/shards/0", ADMIN)]

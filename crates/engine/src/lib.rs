@@ -38,6 +38,7 @@ pub mod managed;
 pub mod metrics;
 pub mod mqtt;
 pub mod names;
+pub mod observing;
 mod offer;
 pub mod opening;
 pub mod owner;

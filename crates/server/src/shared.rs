@@ -55,6 +55,7 @@ pub struct Shared {
     certificate_expires: Mutex<Option<WallTime>>,
     settings: RwLock<Arc<Settings>>,
     connection_ids: AtomicU64,
+    admin_worker: usize,
 }
 
 impl Shared {
@@ -69,10 +70,11 @@ impl Shared {
         strangers: Arc<Strangers>,
         cluster_address: Option<SocketAddr>,
     ) -> io::Result<Self> {
-        // The threads with counters of their own: IO threads, housekeeping, the loader of each shard, and
-        // that of bindings.
+        // The threads with counters of their own: IO threads, housekeeping, the loader of each shard, that of
+        // bindings, and that of the admin address.
         let shards = data_dir.shards().len();
-        let counting = workers + 1 + shards + 1;
+        let admin_worker = workers + 1 + shards + 1;
+        let counting = admin_worker + 1;
         let clock = Clock::start(system::TIME);
         let threads_and_memory = (counting, settings.storage.queue_memory);
         let cluster = settings.cluster.as_ref().map(|cluster| {
@@ -108,6 +110,7 @@ impl Shared {
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
             settings: RwLock::new(settings),
             connection_ids: AtomicU64::new(1),
+            admin_worker,
         })
     }
 
@@ -129,6 +132,11 @@ impl Shared {
     /// Returns the current settings.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read())
+    }
+
+    /// Returns the number of the thread of the admin address, for its counters.
+    pub fn admin_worker(&self) -> usize {
+        self.admin_worker
     }
 
     /// Returns a number that no other connection has.

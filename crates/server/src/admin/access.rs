@@ -67,11 +67,12 @@ const fn rule(path: &'static str, read: Role, change: Role, tenant: Tenant) -> R
 }
 
 /// The first rule whose path is the beginning of a path decides.
-const RULES: [Rule; 16] = {
+const RULES: [Rule; 17] = {
     use Role::{Admin, Operator, Viewer};
     use Tenant::{Confined, InPath, Never, NeverChanged};
     [
         rule("/v1/tenants/{tenant}/state/{key}", Operator, Admin, InPath),
+        rule("/v1/tenants/{tenant}/messages", Operator, Operator, InPath),
         rule("/v1/tenants/{tenant}/retained/", Operator, Operator, InPath),
         rule("/v1/tenants/{tenant}/queues/{queue}/messages", Operator, Operator, InPath),
         rule(
@@ -142,13 +143,17 @@ pub async fn check(
     response
 }
 
+fn needs_token(shared: &Shared) -> bool {
+    shared.settings().admin.tokens && shared.engine.managed.count(ManagedKind::Token) > 0
+}
+
 fn identify(
     shared: &Shared,
     address: Option<SocketAddr>,
     headers: &HeaderMap,
 ) -> Result<Requester, Refusal> {
     let managed = &shared.engine.managed;
-    if !shared.settings().admin.tokens || managed.count(ManagedKind::Token) == 0 {
+    if !needs_token(shared) {
         return Ok(Requester { address, token: None });
     }
     let wrong = |sentence: &str| Refusal::of(StatusCode::UNAUTHORIZED, sentence);
@@ -200,6 +205,22 @@ impl Requester {
             Tenant::NeverChanged => is_read && tenant == Some(own),
         };
         if may { Ok(()) } else { Err(self.outside()) }
+    }
+
+    /// Returns the address of the requester.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Whether the requester might still ask: its token was not revoked and has not ended, or none is needed. For
+    /// answers that take long.
+    pub fn is_still_valid(&self, shared: &Shared) -> bool {
+        let managed = &shared.engine.managed;
+        let needs_token = needs_token(shared);
+        let Some(own) = &self.token else { return !needs_token };
+        let token = managed.get(ManagedKind::Token, &own.id);
+        let token = token.and_then(|text| Token::from_text(&text).ok());
+        !needs_token || token.is_some_and(|token| !token.is_over(shared.engine.clock.wall()))
     }
 
     /// Returns the tenant that a request is about, given the one that it names; `None`: all tenants.

@@ -12,6 +12,7 @@ mod changing;
 mod clients;
 mod cluster;
 mod connections;
+mod contents;
 mod denials;
 mod drops;
 mod entities;
@@ -20,6 +21,7 @@ mod guard;
 mod health;
 mod logins;
 mod managed;
+mod observed;
 mod page;
 mod progress;
 mod publish;
@@ -237,13 +239,16 @@ struct Served {
     backups: Arc<Semaphore>,
     /// A permit for each request that is answered.
     answering: Arc<Semaphore>,
+    /// A permit for each stream of events.
+    streams: Arc<Semaphore>,
 }
 
 impl Served {
     fn new(shared: Arc<Shared>, lanes: Lanes) -> Self {
         let backups = Arc::new(Semaphore::new(1));
         let answering = Arc::new(Semaphore::new(ANSWERED_TOGETHER));
-        Self { shared, lanes, backups, answering }
+        let streams = Arc::new(Semaphore::new(observed::STREAMS_MAX));
+        Self { shared, lanes, backups, answering, streams }
     }
 }
 
@@ -284,6 +289,7 @@ impl Service {
                 "/v1/tenants/{tenant}/retained/{*topic}",
                 get(retained::show).delete(retained::remove),
             )
+            .route("/v1/tenants/{tenant}/messages", get(observed::stream))
             .route("/v1/tenants/{tenant}/publish", post(publish::post))
             .route("/v1/tenants/{tenant}/logins", get(logins::show))
             .route("/v1/tenants/{tenant}/users/{*client}", get(users::show))
@@ -413,6 +419,7 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/receivers", "who receives messages of a topic: ?topic=TOPIC"),
         ("/v1/tenants/{tenant}/retained", "its retained messages: ?filter=FILTER"),
         ("/v1/tenants/{tenant}/retained/{topic}", "one, with its payload; DELETE removes it"),
+        ("/v1/tenants/{tenant}/messages", "messages as they pass, as events: ?filter=FILTER"),
         ("/v1/tenants/{tenant}/publish", "POST publishes a message"),
         ("/v1/tenants/{tenant}/logins", "which back ends decide on its logins"),
         ("/v1/tenants/{tenant}/users/{client}", "what belongs to a user of any back end"),

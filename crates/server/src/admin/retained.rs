@@ -12,12 +12,12 @@ use barid_core::retained::Walked;
 use barid_engine::retained::STEPS;
 use barid_engine::retaining::{self, Removed};
 use barid_engine::tenant::Tenant;
-use data_encoding::BASE64;
 use mqtt_proto::{Properties, topic};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Refusal};
 use super::changing::change;
+use super::contents::Contents;
 use super::page::{LIMIT_MAX, check_limit};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
@@ -56,20 +56,7 @@ pub struct Detailed {
     #[serde(flatten)]
     described: Described,
     #[serde(flatten)]
-    payload: Payload,
-    content_type: Option<String>,
-    response_topic: Option<String>,
-    correlation_data_base64: Option<String>,
-    user_properties: Vec<(String, String)>,
-}
-
-/// A payload, as text if it is UTF-8.
-#[derive(Debug, Serialize)]
-enum Payload {
-    #[serde(rename = "payload")]
-    Text(String),
-    #[serde(rename = "payload_base64")]
-    Binary(String),
+    contents: Contents,
 }
 
 /// Maximum number of times that the retained messages are locked for one answer: with a filter that matches few of many,
@@ -117,18 +104,8 @@ pub async fn show(State(served): State<Served>, path: MessagePath) -> Answer<Det
     let message = message.ok_or_else(|| missing(&tenant, &topic))?;
     let publication = message.publication();
     let properties = Properties::from_validated(publication.properties);
-    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    Ok(Json(Detailed {
-        described: describe(&message),
-        payload: match std::str::from_utf8(publication.payload) {
-            Ok(text) => Payload::Text(text.into()),
-            Err(_) => Payload::Binary(BASE64.encode(publication.payload)),
-        },
-        content_type: properties.content_type().map(Into::into),
-        response_topic: properties.response_topic().map(Into::into),
-        correlation_data_base64: properties.correlation_data().map(|data| BASE64.encode(data)),
-        user_properties: properties.user_properties().map(owned).collect(),
-    }))
+    let contents = Contents::of(publication.payload, properties, usize::MAX);
+    Ok(Json(Detailed { described: describe(&message), contents }))
 }
 
 /// Removes a retained message. Subscribers are not told.
