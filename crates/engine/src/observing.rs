@@ -34,7 +34,7 @@ pub struct Observer {
     /// The epoch of the session's outlet.
     epoch: u32,
     worker: Worker,
-    /// What was taken: in between, the beginning of a packet whose rest is still to be taken.
+    /// Bytes that the outlet has written. Between two calls, the beginning of a packet that is not complete.
     buffer: Vec<u8>,
 }
 
