@@ -179,9 +179,9 @@ impl Stream {
             if !is_signal && !self.requester.is_still_valid(&self.shared) {
                 return;
             }
-            let (text, sent) = self.take();
+            let (text, told) = self.take();
             match text.is_empty() {
-                false => self.send(text, sent),
+                false => self.send(text, told),
                 true if !is_signal => self.send(String::from(":\n\n"), 0),
                 true => {}
             }
@@ -191,30 +191,33 @@ impl Stream {
         }
     }
 
-    /// Takes the messages that have come. Returns events, and the number of messages among them.
+    /// Takes the messages that have come. Returns events, and the number of messages that they have or count.
     fn take(&mut self) -> (String, u64) {
         let Self { shared, observer, allowance, skipped, .. } = self;
         allowance.accrue(Instant::now());
-        let (mut text, mut sent) = (String::new(), 0);
+        let (mut text, mut told) = (String::new(), 0);
+        let tell_skipped = |text: &mut String, skipped: &mut u64| {
+            put(text, "skipped", &json!({ "messages": *skipped }));
+            std::mem::take(skipped)
+        };
         observer.take(&shared.engine, |publish| {
             if text.len() < TOGETHER_MAX && allowance.take() {
                 if *skipped > 0 {
-                    put(&mut text, "skipped", &json!({ "messages": *skipped }));
-                    *skipped = 0;
+                    told += tell_skipped(&mut text, skipped);
                 }
                 put(&mut text, "message", &Passed::of(publish));
-                sent += 1;
+                told += 1;
             } else {
                 *skipped += 1;
             }
         });
         if *skipped > 0 && text.is_empty() && allowance.left >= 1.0 {
-            put(&mut text, "skipped", &json!({ "messages": *skipped }));
-            *skipped = 0;
+            told += tell_skipped(&mut text, skipped);
         }
-        (text, sent)
+        (text, told)
     }
 
+    /// Sends events. If the client does not read, the messages that they have or count are skipped.
     fn send(&mut self, text: String, messages: u64) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.groups.try_send(text.into()) {
             self.skipped += messages;
