@@ -4,6 +4,8 @@ use data_encoding::BASE64;
 use mqtt_proto::Properties;
 use serde::Serialize;
 
+use super::readable::Readable;
+
 #[derive(Debug, Serialize)]
 pub struct Contents {
     #[serde(flatten)]
@@ -28,7 +30,7 @@ impl Contents {
     pub fn of(payload: &[u8], properties: Properties<'_>, most: usize) -> Self {
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         Self {
-            payload: Payload::of(&payload[..payload.len().min(most)], payload.len() > most),
+            payload: Readable::beginning(payload, most).0.into(),
             content_type: properties.content_type().map(Into::into),
             response_topic: properties.response_topic().map(Into::into),
             correlation_data_base64: properties.correlation_data().map(|data| BASE64.encode(data)),
@@ -37,15 +39,11 @@ impl Contents {
     }
 }
 
-impl Payload {
-    fn of(bytes: &[u8], is_cut: bool) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Text(text.into()),
-            // Text that was cut within a character ends before it.
-            Err(error) if is_cut && error.error_len().is_none() => {
-                Self::Text(String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned())
-            }
-            Err(_) => Self::Binary(BASE64.encode(bytes)),
+impl From<Readable> for Payload {
+    fn from(readable: Readable) -> Self {
+        match readable {
+            Readable::Text(text) => Self::Text(text),
+            Readable::Base64(text) => Self::Binary(text),
         }
     }
 }

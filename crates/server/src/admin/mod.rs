@@ -26,6 +26,7 @@ mod page;
 mod progress;
 mod publish;
 mod quotas;
+mod readable;
 mod receivers;
 mod retained;
 mod rfc3339;

@@ -9,6 +9,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
+use crate::admin::readable::Readable;
 use crate::admin::rfc3339::Rfc3339;
 
 /// Maximum length of a body in an answer, in bytes. A longer body is cut.
@@ -112,17 +113,17 @@ impl Inside {
 /// text.
 fn body(sections: &Sections<'_>) -> (Option<Body>, bool) {
     let Some(payload) = sections.payload() else { return (None, false) };
-    let is_cut = payload.len() > BODY_MAX;
-    let beginning = &payload[..payload.len().min(BODY_MAX)];
-    let body = match std::str::from_utf8(beginning) {
-        Ok(text) => Body::Text(text.into()),
-        // The cut is in the middle of a character.
-        Err(error) if is_cut && error.error_len().is_none() => {
-            Body::Text(String::from_utf8_lossy(&beginning[..error.valid_up_to()]).into())
+    let (body, is_cut) = Readable::beginning(&payload, BODY_MAX);
+    (Some(body.into()), is_cut)
+}
+
+impl From<Readable> for Body {
+    fn from(readable: Readable) -> Self {
+        match readable {
+            Readable::Text(text) => Self::Text(text),
+            Readable::Base64(text) => Self::Binary(text),
         }
-        Err(_) => Body::Binary(BASE64.encode(beginning)),
-    };
-    (Some(body), is_cut)
+    }
 }
 
 fn application_properties(sections: &Sections<'_>, overlay: Option<&Overlay>) -> Map<String, Json> {
