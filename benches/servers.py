@@ -64,7 +64,7 @@ class Server:
 
     def __init__(self, host: str, port: int, pid: int, process=None, directory=None, command=()):
         self.host, self.port, self.pid = host, port, pid
-        self._process, self._directory, self._command = process, directory, command
+        self._process, self._directory, self.command = process, directory, command
         # Ended after it.
         self.companions: list[subprocess.Popen] = []
 
@@ -72,7 +72,7 @@ class Server:
         """Ends the process without warning and starts it with what it has left behind."""
         self._process.kill()
         self._process.wait()
-        self._process = _spawn(self._command, self._directory.name)
+        self._process = _spawn(self.command, self._directory.name)
         self.pid = self._process.pid
 
     def is_open(self) -> bool:

@@ -32,6 +32,8 @@ step_setup() {
     packages_for npm nodejs npm
     packages_for curl curl
     PATH=$PATH:/usr/sbin packages_for haproxy haproxy
+    packages_for chromium chromium
+    packages_for chromedriver chromium-driver
     # Microsoft's SDK links OpenSSL.
     packages_for pkg-config pkg-config
     pkg-config --exists openssl 2>/dev/null || missing_packages+=(libssl-dev)

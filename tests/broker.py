@@ -25,12 +25,15 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
 _given: deque[int] = deque(maxlen=200)
 
+# Ports that pages of docs/operating name in their examples, which are executed beside other tests.
+GUIDES = range(21_883, 21_898)
+
 
 def free_port() -> int:
     """Returns a free port, below the range from which the kernel picks ports for outgoing connections."""
     while True:
         port = random.randrange(10_000 + WORKER, 32_000, WORKERS)
-        if port in _given:
+        if port in _given or port in GUIDES:
             continue
         with socket.socket() as probe:
             try:

@@ -1,5 +1,4 @@
-"""What the admin address answers, whoever asks: it has no password, so it answers this machine only, and no browser
-that runs a stranger's page."""
+"""What the admin address answers, whoever asks: this machine only, and no browser that runs a stranger's page."""
 
 import http.client
 import json
@@ -92,18 +91,31 @@ def test_no_page_of_another_site(broker, origin):
 def test_what_a_page_loads_without_asking(broker, site, expected):
     """Pictures and scripts carry no Origin. Browsers say all the same where they come from."""
     assert status(broker, path="/metrics", sec_fetch_site=site) == expected
-    assert status(broker, "DELETE", "/v1/tenants/default/queues/q", sec_fetch_site=site) == 403
+    refused = status(broker, "DELETE", "/v1/tenants/default/queues/q", sec_fetch_site=site) == 403
+    assert refused == (site != "same-origin"), "nobody enters an address to delete something"
 
 
-def test_a_browser_changes_nothing(broker, unique):
-    """Not even from the broker's own pages, of which there are none."""
+def test_only_own_pages_change_something(broker, unique):
     own, queue = f"http://127.0.0.1:{broker.admin_port}", f"/v1/tenants/default/queues/{unique()}"
     assert status(broker, origin=own) == 200
-    for method in ("PUT", "PATCH", "DELETE", "POST"):
-        assert status(broker, method, queue, origin=own) == 403
-    assert status(broker, path=queue) == 404, "it was made all the same"
-    assert status(broker, "PUT", queue) == 201
-    assert status(broker, "DELETE", queue) == 204
+    for method, expected in (("PUT", 201), ("PATCH", 200), ("POST", 405), ("DELETE", 204)):
+        for others in ({"origin": own.replace("127.0.0.1", "localhost")}, {"origin": own, "sec_fetch_site": "same-site"},
+                       {"origin": own, "sec_fetch_site": "none"}, {"origin": own, "host": "localhost"}):
+            assert status(broker, method, queue, **others) == 403, others
+        assert status(broker, method, queue, origin=own, sec_fetch_site="same-origin") == expected
+    assert status(broker, path=queue) == 404
+
+
+def test_browsers_are_sent_to_the_dashboard(broker):
+    for accept, expected in (("text/html,application/xhtml+xml,*/*;q=0.8", 303), ("*/*", 200), ("application/json", 200)):
+        assert status(broker, path="/", accept=accept) == expected
+    for path, expected in (("/dashboard", 303), ("/dashboard/", 200), ("/dashboard/views/try.js", 200), ("/dashboard/..", 404),
+                           ("/dashboard/nothing.js", 404), ("/dashboard/views/", 404), ("/dashboard/views%2Ftry.js", 200)):
+        assert status(broker, path=path) == expected, path
+    answer = raw(broker, b"GET /dashboard/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for header in (b"content-security-policy: default-src 'none'; script-src 'self';", b"frame-ancestors 'none'", b"trusted-types 'none'",
+                   b"x-frame-options: DENY", b"referrer-policy: no-referrer", b"cross-origin-opener-policy: same-origin", b"nosniff"):
+        assert header in answer
 
 
 def test_answers_are_for_programs(broker):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import subprocess
 from urllib.parse import quote
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from broker import Broker, until
+from broker import BINARY, Broker, until
 from running import barid
 
 CONFIG = """
@@ -606,3 +607,97 @@ def test_a_start_says_how_clients_connect(broker):
     said = with_keys.stderr
     with_keys.close()
     assert "SharedAccessKeyName" not in said and "hunter2" not in said
+
+
+# --------------------------------------------------------------------------------- sent and received over HTTP
+
+def test_a_message_is_sent_and_received_with_everything_in_it(broker, api, service_bus, tool, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}")
+    whole = {"body": "hello", "message_id": "4711", "subject": "greeting", "content_type": "text/plain", "correlation_id": "c", "to": "you",
+             "reply_to": "me", "reply_to_session": "s", "application_properties": {"text": "é", "number": 3, "share": 0.5, "yes": True, "none": None}}
+    assert api.ask("POST", f"/queues/{name}/messages", whole) == (201, {"sequence_number": 1})
+    with service_bus.get_queue_receiver(name) as receiver:
+        [message] = receiver.receive_messages(1, max_wait_time=5)
+        assert (str(message), message.message_id, message.subject, message.content_type) == ("hello", "4711", "greeting", "text/plain")
+        assert (message.correlation_id, message.to, message.reply_to, message.reply_to_session_id) == ("c", "you", "me", "s")
+        assert message.application_properties == {b"text": "é".encode(), b"number": 3, b"share": 0.5, b"yes": True, b"none": None}
+        receiver.complete_message(message)
+    sent = tool("queue", "send", name, "-m", "from a shell", "--property", "amount=3", "--property", "by=ada", "--subject", "greeting")
+    assert sent.stdout == f"sent message 2 to the queue {name}\n"
+    assert tool("queue", "send", name, input="from a pipe\n").returncode == 0
+    with service_bus.get_queue_sender(name) as sender:
+        sender.send_messages(ServiceBusMessage(b"\xff" * 20_000))
+    received = json.loads(tool("queue", "receive", name, "--json").stdout)
+    assert (received["body"], received["application_properties"], received["subject"]) == ("from a shell", {"amount": 3, "by": "ada"}, "greeting")
+    command = [BINARY, "queue", "receive", name, "--count", "2", "--admin", f"127.0.0.1:{broker.admin_port}"]
+    both = subprocess.run(command, capture_output=True, timeout=30)
+    assert both.returncode == 0 and both.stdout == b"from a pipe\n\n" + b"\xff" * 20_000 + b"\n", "whole, whatever their size"
+    nothing = tool("queue", "receive", name, "--wait", "1")
+    assert nothing.returncode == 27 and "1 is missing" in nothing.stderr
+    counts = api.get(f"/queues/{name}")["counts"]
+    assert (counts["active"], counts["locked"]) == (0, 0)
+
+
+def test_a_session_is_received_and_others_keep_theirs(api, service_bus, tool, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}", {"RequiresSession": True})
+    assert api.ask("POST", f"/queues/{name}/messages", {"body": "1"})[0] == 409, "it has no session"
+    for session, body in (("a", "1"), ("b", "2"), ("a", "3")):
+        assert api.ask("POST", f"/queues/{name}/messages", {"body": body, "session": session})[0] == 201
+    receive = f"/queues/{name}/messages/receive"
+    with service_bus.get_queue_receiver(name, session_id="a"):
+        status, answer = api.ask("POST", receive, {"session": "a"})
+        assert status == 409 and "lock" in answer["error"]
+        assert [one["body"] for one in api.ask("POST", receive, {"limit": 10})[1]["messages"]] == ["2"], "that of the free session"
+        assert api.ask("POST", receive, {"limit": 10})[1]["messages"] == []
+    until(lambda: tool("queue", "receive", name, "--session", "a", "--count", "2").stdout == "1\n3\n")
+    with service_bus.get_queue_receiver(name, session_id="a"):
+        pass  # It is free again.
+
+
+def test_sent_to_a_topic_and_received_from_a_subscription(api, tool, unique):
+    topic = unique()
+    api.ask("PUT", f"/topics/{topic}")
+    api.ask("PUT", f"/topics/{topic}/subscriptions/all")
+    assert tool("topic", "send", topic, "-m", "news").stdout == f"sent a message to the topic {topic}\n"
+    assert tool("topic", "subscription", "receive", topic, "all").stdout == "news\n"
+    # A dead letter, too.
+    api.ask("PATCH", f"/topics/{topic}/subscriptions/all", {"DeadLetteringOnMessageExpiration": True})
+    assert api.ask("POST", f"/topics/{topic}/messages", {"body": "old", "ttl_seconds": 1})[0] == 201
+    until(lambda: api.get(f"/topics/{topic}/subscriptions/all")["counts"]["dead_lettered"] == 1)
+    assert tool("topic", "subscription", "receive", topic, "all", "--dead-letter").stdout == "old\n"
+    assert api.ask("POST", f"/topics/{topic}/messages", {"body": "later", "delay_seconds": 1}) == (201, {"sequence_number": 1}), "that of the scheduled one"
+    assert tool("topic", "subscription", "receive", topic, "all", "-W", "10").stdout == "later\n"
+
+
+def test_what_is_sent_is_there_after_a_crash_and_what_is_received_is_not():
+    broker = Broker()
+    try:
+        api = Api(broker)
+        api.ask("PUT", "/queues/q")
+        for number in range(20):
+            assert api.ask("POST", "/queues/q/messages", {"body": str(number)})[0] == 201
+        assert len(api.ask("POST", "/queues/q/messages/receive", {"limit": 5})[1]["messages"]) == 5
+        broker.kill9()
+        broker.start()
+        left = api.ask("POST", "/queues/q/messages/receive", {"limit": 100})[1]["messages"]
+        assert [one["body"] for one in left] == [str(number) for number in range(5, 20)]
+    finally:
+        broker.end()
+
+
+def test_what_cannot_be_sent_or_received(api, unique):
+    name = unique()
+    api.ask("PUT", f"/queues/{name}", {"MaxMessageSizeInKilobytes": 1})
+    messages = f"/queues/{name}/messages"
+    for path, body, status, expected in [
+            (messages, {"body": "a", "body_base64": "YQ=="}, 400, "either"), (messages, {"body_base64": "%"}, 400, "body_base64"),
+            (messages, {"bodi": "a"}, 400, "unknown field"), (messages, {"application_properties": {"a": [1]}}, 400, "a list or an object"),
+            (messages, {"body": "x" * 2000}, 413, "more than 1024 bytes"),
+            (f"{messages}/receive", {"limit": 0}, 400, "limit"), (f"{messages}/receive", {"limit": 101}, 400, "limit"),
+            (f"{messages}/receive", {"session": "s"}, 409, "session"), (f"{messages}/receive", {"part": "x"}, 400, "unknown variant"),
+            ("/queues/no-such/messages", {"body": "a"}, 404, "no queue"), ("/topics/no-such/messages", {"body": "a"}, 404, "no topic")]:
+        found, answer = api.ask("POST", path, body)
+        assert found == status and expected in answer["error"], (path, body, found, answer)
+    assert api.get(f"/queues/{name}")["counts"]["active"] == 0

@@ -72,7 +72,7 @@ def test_from_the_first_token_on_requests_need_one(admin):
         assert admin.headers["WWW-Authenticate"] == "Bearer"
         assert admin.ask("GET", path, token)[0] == 200, path
     assert admin.ask("DELETE", "/v1/bans/x")[0] == 401
-    for path in ("/", "/healthz", "/health"):
+    for path in ("/", "/healthz", "/health", "/dashboard/", "/dashboard/main.js"):
         assert admin.ask("GET", path)[0] == 200, path
     assert "needs a token" in admin.fails("tenant", "list")
     assert admin.does("tenant", "list", token=token)
@@ -107,7 +107,9 @@ PATHS = [("GET", "/v1/tenants", VIEWER), ("GET", "/metrics", VIEWER), ("GET", "/
          ("GET", "/v1/tenants/default/queues", VIEWER), ("GET", "/v1/tenants/default/state", VIEWER),
          ("GET", "/v1/tenants/default/state/k", OPERATOR), ("GET", "/v1/tenants/default/queues/q/messages", OPERATOR),
          ("DELETE", "/v1/tenants/default/queues/q/messages", OPERATOR),
-         ("POST", "/v1/tenants/default/queues/q/messages/resubmit", OPERATOR),
+         ("POST", "/v1/tenants/default/queues/q/messages/resubmit", OPERATOR), ("POST", "/v1/tenants/default/queues/q/messages", OPERATOR),
+         ("POST", "/v1/tenants/default/queues/q/messages/receive", OPERATOR), ("POST", "/v1/tenants/default/topics/t/messages", OPERATOR),
+         ("POST", "/v1/tenants/default/topics/t/subscriptions/s/messages/receive", OPERATOR),
          ("POST", "/v1/tenants/default/topics/t/subscriptions/s/messages/resubmit", OPERATOR), ("PUT", "/v1/tenants/default/queues/q", OPERATOR),
          ("DELETE", "/v1/tenants/default/sessions/c", OPERATOR), ("POST", "/v1/bans", OPERATOR), ("DELETE", "/v1/bans/x", OPERATOR),
          ("GET", "/v1/tenants/default/clients", VIEWER), ("DELETE", "/v1/tenants/default/clients/c", OPERATOR),
@@ -116,7 +118,7 @@ PATHS = [("GET", "/v1/tenants", VIEWER), ("GET", "/metrics", VIEWER), ("GET", "/
          ("POST", "/v1/tenants/default/publish", OPERATOR), ("GET", "/v1/tenants/default/messages?filter=a%23", OPERATOR),
          ("POST", "/v1/logins/changed", OPERATOR), ("PUT", "/v1/users/default/ada", ADMIN), ("PUT", "/v1/tenants/default", ADMIN),
          ("GET", "/v1/tokens", ADMIN), ("POST", "/v1/tokens", ADMIN), ("DELETE", "/v1/tokens/x", ADMIN), ("GET", "/v1/backup", ADMIN),
-         ("PATCH", "/v1/shards/0", ADMIN)]
+         ("PATCH", "/v1/shards/0", ADMIN), ("GET", "/v1/requester", VIEWER), ("GET", "/v1/broker", VIEWER), ("GET", "/v1/history", VIEWER)]
 
 
 def test_roles(admin, tokens):

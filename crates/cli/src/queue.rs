@@ -7,8 +7,9 @@ use clap::builder::NonEmptyStringValueParser;
 
 use crate::admin::{Admin, TenantArgs, encode, printable};
 use crate::entity::{
-    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, QueueProperties, ResubmitArgs,
-    SessionsArgs, With, delete, make, peek, print_list, purge, resubmit, sessions, show, update,
+    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, QueueProperties, ReceiveArgs,
+    ResubmitArgs, SendArgs, SessionsArgs, With, delete, make, peek, print_list, purge, receive,
+    resubmit, send, sessions, show, update,
 };
 
 /// Create, change and inspect the queues of a running broker
@@ -19,6 +20,8 @@ Examples:
   barid queue list                                with the number of messages in each
   barid queue peek orders --session customer-7    look at messages without taking them
   barid queue peek orders --dead-letter           look at dead letters, with their reasons
+  barid queue send orders -m hello --session customer-7
+  barid queue receive orders --count 10           take messages out
   barid queue resubmit orders --number 7          let a dead letter be received again
   barid queue sessions orders                     how many messages each has, and its lock
   barid queue update orders --max-delivery-count 5
@@ -47,6 +50,10 @@ enum Command {
     Peek(With<One, PeekArgs>),
     /// Remove all messages
     Purge(With<One, PurgeArgs>),
+    /// Put a message into the queue
+    Send(Box<With<One, SendArgs>>),
+    /// Take messages out of the queue
+    Receive(With<One, ReceiveArgs>),
     /// Let dead letters wait for receivers again
     Resubmit(With<One, ResubmitArgs>),
     /// List sessions: messages, lock and state of each
@@ -107,6 +114,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Delete(with) => delete(with),
         Command::Peek(with) => peek(with),
         Command::Purge(with) => purge(with),
+        Command::Send(with) => send(with),
+        Command::Receive(with) => receive(with),
         Command::Resubmit(with) => resubmit(with),
         Command::Sessions(with) => sessions(with),
     }

@@ -107,6 +107,12 @@ impl Observer {
         Ok(Self { tenant, session, filter, epoch, worker, buffer: Vec::new() })
     }
 
+    /// Keeps messages from the observer, or ends that. It costs publishers next to nothing that they pass a muted observer,
+    /// and its owner is told how many it [misses](Owner::missed).
+    pub fn mute(&self, muted: bool) {
+        self.session.mute(muted);
+    }
+
     /// Takes the messages that have come, in order. The owner is told again if more have come meanwhile.
     pub fn take(&mut self, engine: &Engine, mut receive: impl FnMut(&Publish<'_>)) {
         self.worker.now = engine.clock.now();

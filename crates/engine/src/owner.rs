@@ -16,6 +16,9 @@ pub trait Owner: Send + Sync + fmt::Debug {
 
     /// Asks the owner to close the connection.
     fn close(&self, connection: ConnectionId, reason: ReasonCode, farewell: Farewell);
+
+    /// Counts messages that the session has not got while it was [muted](crate::session::Session::mute).
+    fn missed(&self, _count: usize) {}
 }
 
 /// The way in which a client gets a DISCONNECT with the reason why its connection is closed. The DISCONNECT

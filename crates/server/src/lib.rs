@@ -19,6 +19,7 @@ mod exposition;
 mod listener;
 mod logins;
 mod peering;
+mod process;
 mod rate_limit;
 mod remotes;
 mod shards;

@@ -29,4 +29,5 @@ pub use data_dir::{DataDir, Engine, Options};
 pub use error::StoreError;
 pub use port::{Keyspace, Snapshot, Store, Visit};
 pub use salvage::salvage;
+pub use space::free_bytes;
 pub use verify::{Check, Contents, Loss, Progress, Report, verify};

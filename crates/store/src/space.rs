@@ -46,7 +46,10 @@ impl FreeSpace {
 }
 
 /// Returns the number of bytes that can still be written below a directory.
-pub(crate) fn free_bytes(dir: &Path) -> io::Result<u64> {
+///
+/// # Errors
+/// The operating system does not know the directory.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(dir)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }

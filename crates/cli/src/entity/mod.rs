@@ -7,7 +7,9 @@ mod list;
 mod peek;
 mod properties;
 mod purge;
+mod receive;
 mod resubmit;
+mod send;
 mod sessions;
 mod show;
 
@@ -18,7 +20,9 @@ pub use list::{MORE, Paging, pages, print_list};
 pub use peek::{Args as PeekArgs, run as peek};
 pub use properties::{Given, QueueProperties, SubscriptionProperties, TopicProperties};
 pub use purge::{Args as PurgeArgs, run as purge};
+pub use receive::{Args as ReceiveArgs, run as receive};
 pub use resubmit::{Args as ResubmitArgs, run as resubmit};
+pub use send::{Args as SendArgs, run as send};
 pub use sessions::{Args as SessionsArgs, run as sessions};
 
 use crate::admin::Admin;

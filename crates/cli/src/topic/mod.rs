@@ -10,8 +10,8 @@ use clap::builder::NonEmptyStringValueParser;
 
 use crate::admin::{Admin, Column, Table, TenantArgs, encode, printable};
 use crate::entity::{
-    Confirmed, Described, Entity, MORE, Named, Paging, TopicProperties, With, delete, make, pages,
-    show, update,
+    Confirmed, Described, Entity, MORE, Named, Paging, SendArgs, TopicProperties, With, delete,
+    make, pages, send, show, update,
 };
 use crate::output::print;
 
@@ -25,6 +25,7 @@ Examples:
   barid topic create events
   barid topic subscription create events billing --requires-session
   barid topic subscription rule create events billing large --sql 'amount > 1000'
+  barid topic send events -m hello --property amount=2000
   barid topic subscription peek events billing
   barid topic delete events --yes")]
 pub struct Args {
@@ -42,6 +43,8 @@ enum Command {
     Show(One),
     /// Change properties of a topic
     Update(Box<With<One, TopicProperties>>),
+    /// Send a message to the topic
+    Send(Box<With<One, SendArgs>>),
     /// Delete a topic, its subscriptions and all of their messages
     Delete(Confirmed<One>),
     /// Subscriptions of a topic
@@ -94,6 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::List(args) => list(args),
         Command::Show(one) => show(one, "topic", subscriptions),
         Command::Update(with) => update(with),
+        Command::Send(with) => send(with),
         Command::Delete(with) => delete(with),
         Command::Subscription(args) => subscription::run(args),
     }

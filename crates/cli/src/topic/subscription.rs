@@ -8,9 +8,9 @@ use clap::builder::NonEmptyStringValueParser;
 use super::rule;
 use crate::admin::{Admin, TenantArgs, encode, printable};
 use crate::entity::{
-    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, ResubmitArgs, SessionsArgs,
-    SubscriptionProperties, With, delete, make, peek, print_list, purge, resubmit, sessions, show,
-    update,
+    Confirmed, Entity, Named, Paging, PeekArgs, PurgeArgs, ReceiveArgs, ResubmitArgs, SessionsArgs,
+    SubscriptionProperties, With, delete, make, peek, print_list, purge, receive, resubmit,
+    sessions, show, update,
 };
 
 /// Subscriptions of a topic
@@ -45,6 +45,8 @@ enum Command {
     Peek(With<One, PeekArgs>),
     /// Remove all messages
     Purge(With<One, PurgeArgs>),
+    /// Take messages out of the subscription
+    Receive(With<One, ReceiveArgs>),
     /// Let dead letters wait for receivers again
     Resubmit(With<One, ResubmitArgs>),
     /// List sessions: messages, lock and state of each
@@ -113,6 +115,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Delete(with) => delete(with),
         Command::Peek(with) => peek(with),
         Command::Purge(with) => purge(with),
+        Command::Receive(with) => receive(with),
         Command::Resubmit(with) => resubmit(with),
         Command::Sessions(with) => sessions(with),
         Command::Rule(args) => rule::run(args),

@@ -46,4 +46,5 @@ pub use inbox::Inbox;
 pub use keys::{Key, Keys, Right, Secret};
 pub use login::{Decision, Login};
 pub use sas::InvalidToken;
+pub use sending::incoming;
 pub use signed::Signed;

@@ -104,6 +104,10 @@ impl Session {
         if self.has_ended() {
             return Offered::Gone.into();
         }
+        if self.is_muted() {
+            outlet.link.iter().for_each(|link| link.owner.missed(offer.range.len()));
+            return Offered::Done.into();
+        }
         let stores = outlet.stores(messages, offer.qos);
         if self.has_left() || (stores && self.durable().is_some_and(|it| messages.miss(it))) {
             if stores {

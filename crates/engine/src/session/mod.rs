@@ -69,6 +69,8 @@ pub struct Session {
     ended: AtomicBool,
     /// The session's shard was closed. Changed under the locks of state and outlet.
     left: AtomicBool,
+    /// The session gets no messages for now.
+    muted: AtomicBool,
     /// The connection that has the session, or had it last. Changed under the lock of the state.
     owner: AtomicU64,
     outlet: Mutex<Outlet>,
@@ -144,6 +146,7 @@ impl SessionRef {
             online: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             left: AtomicBool::new(false),
+            muted: AtomicBool::new(false),
             owner: AtomicU64::new(0),
             outlet: Mutex::default(),
             state: Mutex::default(),
@@ -202,6 +205,15 @@ impl Session {
     /// subscriptions stay in memory, so that no message that it should get is acknowledged.
     pub fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
+    }
+
+    /// Keeps messages from the session, or ends that. Its owner is told how many it [misses](Owner::missed).
+    pub fn mute(&self, muted: bool) {
+        self.muted.store(muted, Ordering::Relaxed);
+    }
+
+    fn is_muted(&self) -> bool {
+        self.muted.load(Ordering::Relaxed)
     }
 
     /// Locks the Session State, except the outgoing messages.

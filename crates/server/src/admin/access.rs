@@ -14,8 +14,10 @@ use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use barid_auth::token::{Role, Shown, Token};
 use barid_engine::managed::ManagedKind;
+use serde::Serialize;
 use tracing::info;
 
 use super::Served;
@@ -67,7 +69,7 @@ const fn rule(path: &'static str, read: Role, change: Role, tenant: Tenant) -> R
 }
 
 /// The first rule whose path is the beginning of a path decides.
-const RULES: [Rule; 17] = {
+const RULES: [Rule; 20] = {
     use Role::{Admin, Operator, Viewer};
     use Tenant::{Confined, InPath, Never, NeverChanged};
     [
@@ -90,6 +92,9 @@ const RULES: [Rule; 17] = {
         rule("/v1/bans", Viewer, Operator, Confined),
         rule("/v1/logins/changed", Operator, Operator, Confined),
         rule("/v1/tokens", Admin, Admin, Confined),
+        rule("/v1/requester", Viewer, Admin, Confined),
+        rule("/v1/history", Viewer, Admin, Confined),
+        rule("/v1/broker", Viewer, Admin, Never),
         rule("/v1/cluster", Viewer, Admin, Never),
         rule("/v1/shards", Viewer, Admin, Never),
         rule("/metrics", Viewer, Admin, Never),
@@ -98,7 +103,8 @@ const RULES: [Rule; 17] = {
 };
 
 /// Paths that everybody may read.
-const OPEN: [&str; 3] = ["/", "/healthz", "/health"];
+const OPEN: [&str; 6] =
+    ["/", "/healthz", "/health", "/dashboard", "/dashboard/", "/dashboard/{*file}"];
 
 /// Answers a request, or refuses it because its token is missing, wrong or not enough.
 pub async fn check(
@@ -141,6 +147,26 @@ pub async fn check(
         info!(by = %requester, %method, path = target, status, "request for a change");
     }
     response
+}
+
+/// What a requester may do.
+#[derive(Debug, Serialize)]
+pub struct Allowed {
+    /// The id of its token; `None`: no token is needed.
+    token: Option<Box<str>>,
+    role: &'static str,
+    /// The only tenant that it may ask about; `None`: all of them.
+    tenant: Option<Box<str>>,
+}
+
+/// Shows the requester what it may do.
+pub async fn show(Extension(requester): Extension<Requester>) -> Json<Allowed> {
+    Json(match requester.token.as_deref() {
+        Some(Accepted { id, role, tenant }) => {
+            Allowed { token: Some(id.clone()), role: role.name(), tenant: tenant.clone() }
+        }
+        None => Allowed { token: None, role: Role::Admin.name(), tenant: None },
+    })
 }
 
 fn needs_token(shared: &Shared) -> bool {

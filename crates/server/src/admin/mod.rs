@@ -8,17 +8,20 @@ mod amqp_connections;
 mod answer;
 mod backup;
 mod body;
+mod broker;
 mod changing;
 mod clients;
 mod cluster;
 mod connections;
 mod contents;
+mod dashboard;
 mod denials;
 mod drops;
 mod entities;
 mod facts;
 mod guard;
 mod health;
+mod history;
 mod logins;
 mod managed;
 mod observed;
@@ -51,9 +54,9 @@ use axum::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{delete, get, post};
 use barid_engine::lanes::Lanes;
 use hyper::service::Service as _;
@@ -68,6 +71,7 @@ use crate::listener::Bound;
 use crate::shared::Shared;
 use answer::Refusal;
 pub use connections::Encryption;
+use history::History;
 use progress::Progress;
 
 /// Maximum time for the body of a request to arrive. Beyond it, the request is refused with 408.
@@ -168,6 +172,7 @@ impl ListeningAdmin {
         let serve = move || {
             runtime.block_on(async {
                 let served = Served::new(shared, lanes);
+                let (shared, history) = (Arc::clone(&served.shared), Arc::clone(&served.history));
                 let manage = async {
                     match management {
                         Some(ListeningManagement { address, listener, encryption }) => {
@@ -180,6 +185,7 @@ impl ListeningAdmin {
                 tokio::select! {
                     never = connections::serve(listener, None, Service::new(served.clone()), descriptors) => match never {},
                     never = manage => match never {},
+                    never = history.run(&shared) => match never {},
                     // At the end, a slow client is not waited for.
                     _ = stopped => {}
                 }
@@ -242,6 +248,8 @@ struct Served {
     answering: Arc<Semaphore>,
     /// A permit for each stream of events.
     streams: Arc<Semaphore>,
+    /// The rates of the last hours.
+    history: Arc<History>,
 }
 
 impl Served {
@@ -249,7 +257,8 @@ impl Served {
         let backups = Arc::new(Semaphore::new(1));
         let answering = Arc::new(Semaphore::new(ANSWERED_TOGETHER));
         let streams = Arc::new(Semaphore::new(observed::STREAMS_MAX));
-        Self { shared, lanes, backups, answering, streams }
+        let history = Arc::new(History::new());
+        Self { shared, lanes, backups, answering, streams, history }
     }
 }
 
@@ -271,6 +280,12 @@ impl Service {
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/health", get(health::health))
             .route("/metrics", get(metrics))
+            .route("/dashboard", get(async || Redirect::to("/dashboard/")))
+            .route("/dashboard/", get(dashboard::page))
+            .route("/dashboard/{*file}", get(dashboard::part))
+            .route("/v1/requester", get(access::show))
+            .route("/v1/broker", get(broker::show))
+            .route("/v1/history", get(history::show))
             .route("/v1/tenants", get(tenants::list))
             .merge(managed::routes())
             .route("/v1/logins/changed", post(logins::changed))
@@ -398,12 +413,16 @@ where
     }
 }
 
-async fn index() -> String {
+async fn index(headers: HeaderMap) -> Response {
     let mut text = String::new();
     for (path, what) in [
         ("/healthz", "200 while the broker accepts connections"),
         ("/health", "health, in the format of the emulator for Service Bus"),
         ("/metrics", "Prometheus text format"),
+        ("/dashboard/", "the dashboard, for browsers"),
+        ("/v1/requester", "what the token of the request allows"),
+        ("/v1/broker", "the process, its disk and its certificate"),
+        ("/v1/history", "rates of the last hours: ?tenant=TENANT"),
         ("/v1/tenants", "tenants; JSON, like everything below /v1"),
         ("/v1/tenants/{tenant}", "one tenant; PUT, PATCH and DELETE change its settings"),
         ("/v1/users", "users in the broker's own store"),
@@ -436,7 +455,11 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/queues/{queue}", "one queue; PUT, PATCH and DELETE change it"),
         (
             "/v1/tenants/{tenant}/queues/{queue}/messages",
-            "messages of the queue; DELETE removes them",
+            "messages of the queue; POST sends one, DELETE removes all",
+        ),
+        (
+            "/v1/tenants/{tenant}/queues/{queue}/messages/receive",
+            "POST receives messages and removes them",
         ),
         (
             "/v1/tenants/{tenant}/queues/{queue}/messages/resubmit",
@@ -445,6 +468,7 @@ async fn index() -> String {
         ("/v1/tenants/{tenant}/queues/{queue}/sessions", "message sessions of the queue"),
         ("/v1/tenants/{tenant}/topics", "its topics"),
         ("/v1/tenants/{tenant}/topics/{topic}", "one topic; PUT, PATCH and DELETE change it"),
+        ("/v1/tenants/{tenant}/topics/{topic}/messages", "POST sends a message to the topic"),
         (
             "/v1/tenants/{tenant}/topics/{topic}/subscriptions",
             "its subscriptions, each like a queue",
@@ -459,7 +483,7 @@ async fn index() -> String {
     ] {
         let _ = writeln!(text, "{path:40} {what}");
     }
-    text
+    dashboard::for_browsers(&headers, text)
 }
 
 async fn metrics(State(served): State<Served>) -> impl IntoResponse {

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,9 @@ const GROUPS_MAX: usize = 4;
 
 /// Pause after messages were taken, so that many are taken together.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Minimum time for which an observer is muted when it may send no more messages now.
+const RECOVERY: Duration = Duration::from_millis(20);
 
 /// Time between two comments that keep the connection alive, and between two checks of the token.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -119,11 +123,19 @@ pub async fn stream(
 
 /// Tells the task that there are messages.
 #[derive(Debug, Default)]
-struct Signal(Notify);
+struct Signal {
+    news: Notify,
+    /// Messages that have passed while the observer was muted.
+    missed: AtomicU64,
+}
 
 impl Owner for Signal {
     fn drain(&self, _: ConnectionId) {
-        self.0.notify_one();
+        self.news.notify_one();
+    }
+
+    fn missed(&self, count: usize) {
+        self.missed.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     fn close(&self, _: ConnectionId, _: ReasonCode, _: Farewell) {}
@@ -142,6 +154,14 @@ impl Allowance {
         let rate = f64::from(self.rate);
         let new = now.duration_since(self.since).as_secs_f64() * rate;
         (self.left, self.since) = ((self.left + new).min(rate), now);
+    }
+
+    /// The time until the next messages may be sent; `None`: now.
+    fn pause(&self) -> Option<Duration> {
+        let is_spent = self.left < 1.0;
+        is_spent.then(|| {
+            Duration::from_secs_f64((1.0 - self.left) / f64::from(self.rate)).max(RECOVERY)
+        })
     }
 
     fn take(&mut self) -> bool {
@@ -173,7 +193,7 @@ impl Stream {
         loop {
             let is_signal = tokio::select! {
                 () = self.groups.closed() => return,
-                () = self.signal.0.notified() => true,
+                () = self.signal.news.notified() => true,
                 _ = heartbeat.tick() => false,
             };
             if !is_signal && !self.requester.is_still_valid(&self.shared) {
@@ -185,10 +205,20 @@ impl Stream {
                 true if !is_signal => self.send(String::from(":\n\n"), 0),
                 true => {}
             }
-            if is_signal {
-                tokio::time::sleep(PAUSE).await;
+            match self.allowance.pause() {
+                Some(pause) => self.be_muted(pause).await,
+                None if is_signal => tokio::time::sleep(PAUSE).await,
+                None => {}
             }
         }
+    }
+
+    /// Counts messages for a time, instead of taking them. So a flood costs no more than what is sent of it.
+    async fn be_muted(&mut self, pause: Duration) {
+        self.observer.mute(true);
+        tokio::time::sleep(pause).await;
+        self.observer.mute(false);
+        self.skipped += self.signal.missed.swap(0, Ordering::Relaxed);
     }
 
     /// Takes the messages that have come. Returns events, and the number of messages that they have or count.

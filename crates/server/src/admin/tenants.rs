@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Served;
 use super::access::Requester;
 use super::answer::{Answer, Refusal};
+use super::history::Rates;
 use super::page::cut;
 use super::quotas::{self, Which};
 
@@ -31,6 +32,8 @@ pub struct Summary {
     sessions: usize,
     connections: usize,
     retained_messages: usize,
+    /// Its rates in the last seconds; `None`: it has no history.
+    rates: Option<Rates>,
     /// Whether operators have given it settings while the broker ran.
     pub has_settings: bool,
     quotas: BTreeMap<&'static str, quotas::State>,
@@ -67,7 +70,8 @@ pub async fn list(
     let summary = |(name, tenant): (Box<str>, Option<Arc<Tenant>>)| match tenant {
         Some(tenant) => {
             let has_settings = engine.managed.get(ManagedKind::Tenant, &name).is_some();
-            Summary::of((&tenant, &engine.tenants), has_settings, Which::Notable)
+            let rates = served.history.rates(&name);
+            Summary::of((&tenant, &engine.tenants), rates, has_settings, Which::Notable)
         }
         None => Summary::without_state(&name, true),
     };
@@ -75,12 +79,18 @@ pub async fn list(
 }
 
 impl Summary {
-    pub fn of((tenant, all): (&Tenant, &Tenants), has_settings: bool, which: Which) -> Self {
+    pub fn of(
+        (tenant, all): (&Tenant, &Tenants),
+        rates: Option<Rates>,
+        has_settings: bool,
+        which: Which,
+    ) -> Self {
         Self {
             name: tenant.name.clone(),
             sessions: tenant.sessions.len(),
             connections: tenant.connections(),
             retained_messages: tenant.retained_by_clients(),
+            rates,
             has_settings,
             quotas: quotas::of(tenant, all, which),
         }
@@ -90,7 +100,15 @@ impl Summary {
     pub fn without_state(name: &str, has_settings: bool) -> Self {
         let name = name.into();
         let quotas = BTreeMap::new();
-        Self { name, sessions: 0, connections: 0, retained_messages: 0, has_settings, quotas }
+        Self {
+            name,
+            sessions: 0,
+            connections: 0,
+            retained_messages: 0,
+            rates: None,
+            has_settings,
+            quotas,
+        }
     }
 }
 

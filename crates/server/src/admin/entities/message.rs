@@ -12,8 +12,8 @@ use serde_json::{Map, Value as Json};
 use crate::admin::readable::Readable;
 use crate::admin::rfc3339::Rfc3339;
 
-/// Maximum length of a body in an answer, in bytes. A longer body is cut.
-const BODY_MAX: usize = 16 * 1024;
+/// Maximum length of a body in a list, in bytes. A longer body is cut.
+pub const BODY_MAX: usize = 16 * 1024;
 
 #[derive(Debug, Serialize)]
 pub struct Described {
@@ -57,8 +57,8 @@ enum Body {
 }
 
 impl Described {
-    /// Describes a message. `bytes` are its contents, if they could be read.
-    pub fn of(entry: &Entry, bytes: Option<&[u8]>) -> Self {
+    /// Describes a message. `bytes` are its contents, if they could be read. A body of more than `body_max` bytes is cut.
+    pub fn of(entry: &Entry, bytes: Option<&[u8]>, body_max: usize) -> Self {
         let (state, scheduled_at) = match entry.state {
             State::Active => ("active", None),
             State::Deferred => ("deferred", None),
@@ -76,14 +76,15 @@ impl Described {
             expires_at: entry.expires_at.map(Rfc3339::from),
             scheduled_at: scheduled_at.map(Rfc3339::from),
             size: entry.body.size,
-            inside: sections.map(|sections| Inside::of(&sections, entry.overlay.as_deref())),
+            inside: sections
+                .map(|sections| Inside::of(&sections, entry.overlay.as_deref(), body_max)),
         }
     }
 }
 
 impl Inside {
     /// Describes the contents of a message, with the changes since it arrived.
-    fn of(sections: &Sections<'_>, overlay: Option<&Overlay>) -> Self {
+    fn of(sections: &Sections<'_>, overlay: Option<&Overlay>, body_max: usize) -> Self {
         let property = |name: &str, field: Field| {
             let changes = overlay.map(Overlay::iter).into_iter().flatten();
             let mut changes =
@@ -94,7 +95,7 @@ impl Inside {
                 None => id_text(sections.properties().value(field)).map(Into::into),
             }
         };
-        let (body, body_is_cut) = body(sections);
+        let (body, body_is_cut) = body(sections, body_max);
         Self {
             subject: property("Label", Field::Subject),
             correlation_id: property("CorrelationId", Field::CorrelationId),
@@ -111,9 +112,9 @@ impl Inside {
 
 /// Returns the beginning of a body, and whether the body continues. Returns no body if it is neither data nor
 /// text.
-fn body(sections: &Sections<'_>) -> (Option<Body>, bool) {
+fn body(sections: &Sections<'_>, body_max: usize) -> (Option<Body>, bool) {
     let Some(payload) = sections.payload() else { return (None, false) };
-    let (body, is_cut) = Readable::beginning(&payload, BODY_MAX);
+    let (body, is_cut) = Readable::beginning(&payload, body_max);
     (Some(body.into()), is_cut)
 }
 

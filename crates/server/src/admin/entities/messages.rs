@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::super::body;
 use super::super::changing::change;
 use super::super::page::check_limit;
-use super::message::Described;
+use super::message::{BODY_MAX, Described};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
 
@@ -22,7 +22,7 @@ use crate::admin::answer::{Answer, Refusal};
 const LIMIT_MAX: usize = 1_000;
 
 /// Maximum number of bytes of the messages in one answer. One message is always included.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
+pub(super) const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Maximum number of dead letters that are resubmitted under one lock of their entity.
 const RESUBMITTED_TOGETHER: usize = 256;
@@ -73,7 +73,7 @@ struct Chosen {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum PartName {
+pub(super) enum PartName {
     #[default]
     Main,
     DeadLetter,
@@ -144,12 +144,14 @@ fn page(queue: &Queue, question: &Question) -> Page {
         // A message that is missing was taken meanwhile. One that cannot be read is described without its
         // contents.
         let bytes = entry.body.bytes.clone().or_else(|| stored(queue, entry));
-        Described::of(entry, bytes.as_deref())
+        Described::of(entry, bytes.as_deref(), BODY_MAX)
     });
     Page { messages: messages.collect(), next }
 }
 
-fn stored(queue: &Queue, entry: &Entry) -> Option<Arc<[u8]>> {
+/// Reads the bytes of a message whose bytes are in the store only. Returns `None` if it was taken meanwhile, or cannot be
+/// read.
+pub(super) fn stored(queue: &Queue, entry: &Entry) -> Option<Arc<[u8]>> {
     let (tenant, name, number) = (queue.tenant(), queue.tenant_name(), queue.number());
     queue.shard().body(tenant, name, number, entry.body.id).ok().flatten()
 }

@@ -8,7 +8,9 @@ mod described;
 mod message;
 mod messages;
 mod queues;
+mod received;
 mod rules;
+mod sent;
 mod sessions;
 mod subscriptions;
 mod topics;
@@ -46,6 +48,7 @@ pub fn routes() -> Router<Served> {
             "/{subscription}/messages",
             get(subscriptions::messages).delete(subscriptions::purge),
         )
+        .route("/{subscription}/messages/receive", post(subscriptions::receive))
         .route("/{subscription}/messages/resubmit", post(subscriptions::resubmit))
         .route("/{subscription}/sessions", get(subscriptions::sessions))
         .route("/{subscription}/rules", get(rules::list))
@@ -61,11 +64,16 @@ pub fn routes() -> Router<Served> {
         )
         .route("/queues", get(queues::list))
         .route("/queues/{queue}", queue)
-        .route("/queues/{queue}/messages", get(queues::messages).delete(queues::purge))
+        .route(
+            "/queues/{queue}/messages",
+            get(queues::messages).post(queues::send).delete(queues::purge),
+        )
+        .route("/queues/{queue}/messages/receive", post(queues::receive))
         .route("/queues/{queue}/messages/resubmit", post(queues::resubmit))
         .route("/queues/{queue}/sessions", get(queues::sessions))
         .route("/topics", get(topics::list))
         .route("/topics/{topic}", topic)
+        .route("/topics/{topic}/messages", post(topics::send))
         .nest("/topics/{topic}/subscriptions", subscriptions)
 }
 

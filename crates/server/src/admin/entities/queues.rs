@@ -11,7 +11,7 @@ use barid_engine::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefin
 use serde::Serialize;
 
 use super::described::DescribedQueue;
-use super::{Cut, Paging, messages, of_any_tenant, of_tenant, sessions};
+use super::{Cut, Paging, messages, of_any_tenant, of_tenant, received, sent, sessions};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
@@ -107,6 +107,24 @@ pub async fn purge(
 ) -> Answer<messages::Purged> {
     let (_, queue) = named(&served, path)?;
     messages::purge(&served, &queue, question).await
+}
+
+pub async fn send(
+    State(served): State<Served>,
+    path: QueuePath,
+    body: Bytes,
+) -> Result<(StatusCode, Json<sent::Sent>), Refusal> {
+    let (_, queue) = named(&served, path)?;
+    sent::send(&served, &Node::Queue(queue), &body).await
+}
+
+pub async fn receive(
+    State(served): State<Served>,
+    path: QueuePath,
+    body: Bytes,
+) -> Answer<received::Received> {
+    let (_, queue) = named(&served, path)?;
+    received::receive(&served, &queue, &body).await
 }
 
 pub async fn resubmit(

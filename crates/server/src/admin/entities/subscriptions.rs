@@ -14,7 +14,7 @@ use barid_engine::entities::{
 use serde::Serialize;
 
 use super::described::{DescribedSubscription, name_of};
-use super::{Cut, Paging, messages, sessions, topics};
+use super::{Cut, Paging, messages, received, sessions, topics};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
@@ -111,6 +111,14 @@ pub async fn purge(
     question: messages::Whole,
 ) -> Answer<messages::Purged> {
     messages::purge(&served, &Named::of(&served, path)?.queue, question).await
+}
+
+pub async fn receive(
+    State(served): State<Served>,
+    path: SubscriptionPath,
+    body: Bytes,
+) -> Answer<received::Received> {
+    received::receive(&served, &Named::of(&served, path)?.queue, &body).await
 }
 
 pub async fn resubmit(

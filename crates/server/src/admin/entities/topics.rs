@@ -13,7 +13,7 @@ use barid_engine::entities::{
 use serde::Serialize;
 
 use super::described::DescribedTopic;
-use super::{Cut, Paging, of_any_tenant, of_tenant};
+use super::{Cut, Paging, of_any_tenant, of_tenant, sent};
 use crate::admin::Served;
 use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
@@ -95,6 +95,16 @@ pub async fn delete(State(served): State<Served>, path: TopicPath) -> Result<Sta
     let (entities, topic) = named(&served, &tenant, &name)?;
     change(&served, |commits| Ok(entities.delete(topic.path(), commits)?)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+pub async fn send(
+    State(served): State<Served>,
+    path: TopicPath,
+    body: Bytes,
+) -> Result<(StatusCode, Json<sent::Sent>), Refusal> {
+    let Path((tenant, name)) = path?;
+    let (_, topic) = named(&served, &tenant, &name)?;
+    sent::send(&served, &Node::Topic(topic), &body).await
 }
 
 /// Returns a topic, and the entities of its tenant.

@@ -199,7 +199,9 @@ impl Described {
         let live = engine.tenants.get(name);
         let (summary, limits) = match &live {
             Some(tenant) => {
-                let summary = Summary::of((tenant, &engine.tenants), has_settings, Which::All);
+                let rates = served.history.rates(&tenant.name);
+                let summary =
+                    Summary::of((tenant, &engine.tenants), rates, has_settings, Which::All);
                 (summary, tenant.limits())
             }
             None => {

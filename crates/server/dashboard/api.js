@@ -1,0 +1,99 @@
+// The admin API: requests with the token of the user. The token is kept for this tab only.
+
+const KEY = "barid.token";
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (text) => sessionStorage.setItem(KEY, text),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+/** Why a request failed, as a sentence. `status` is 0 if there was no answer. */
+export class Problem extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+/** A path with names in it, which are percent-encoded: path`/v1/tenants/${tenant}`. */
+export function path(parts, ...names) {
+  const encoded = names.map((name) => {
+    // A browser would remove such a segment, and ask for something else.
+    if (name === "." || name === "..") throw new Problem(0, `a browser cannot ask for the name "${name}": use the commands of barid`);
+    return encodeURIComponent(name);
+  });
+  return parts.reduce((text, part, place) => text + encoded[place - 1] + part);
+}
+
+/** Adds a query. Parameters that are empty are left out. */
+export function query(base, parameters) {
+  const given = Object.entries(parameters).filter(([, value]) => value != null && value !== "");
+  return given.length === 0 ? base : `${base}?${new URLSearchParams(given)}`;
+}
+
+async function ask(method, target, { body, signal, headers = {} } = {}) {
+  const shown = token.get();
+  if (shown) headers.Authorization = `Bearer ${shown}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(target, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "the broker does not answer");
+  }
+  if (response.ok) return response;
+  const refused = await response.json().catch(() => ({}));
+  throw new Problem(response.status, refused.error ?? `the broker answered ${response.status}`);
+}
+
+/** Reads something. */
+export async function get(target, signal) {
+  return (await ask("GET", target, { signal })).json();
+}
+
+/** Reads something; `null` if it does not exist. */
+export async function find(target, signal) {
+  try {
+    return await get(target, signal);
+  } catch (problem) {
+    if (problem.status === 404) return null;
+    throw problem;
+  }
+}
+
+/** Changes something. Returns the answer, or `null` if it has no body. */
+export async function send(method, target, body, headers) {
+  const text = await (await ask(method, target, { body, headers })).text();
+  return text ? JSON.parse(text) : null;
+}
+
+/** Follows server-sent events until the signal: `seen` gets the name and the data of each. */
+export async function follow(target, seen, signal) {
+  const reader = (await ask("GET", target, { signal })).body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Problem(0, "the broker has ended the stream");
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    for (const event of events) {
+      const lines = event.split("\n");
+      const of = (name) => lines.find((line) => line.startsWith(name))?.slice(name.length);
+      const data = of("data: ");
+      if (data !== undefined) seen(of("event: "), JSON.parse(data));
+    }
+  }
+}
+
+/** Does something now and then again, while the page is visible and until the signal. */
+export function every(milliseconds, signal, act) {
+  const run = async () => {
+    if (!document.hidden) await act();
+    if (!signal.aborted) timer = setTimeout(run, milliseconds);
+  };
+  let timer = null;
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  return run();
+}

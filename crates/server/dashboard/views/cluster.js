@@ -1,0 +1,48 @@
+// The brokers of the cluster, as this one sees them.
+
+import { every, find } from "../api.js";
+import { el, facts, named, section } from "../dom.js";
+import { bytes, number, time } from "../format.js";
+import { table } from "../table.js";
+
+export async function show(main, { signal }) {
+  const cluster = await find("/v1/cluster", signal);
+  if (cluster == null) {
+    main.append(el("p", {}, "This broker does not belong to a cluster."));
+    return;
+  }
+  const problems = el("ul", { class: "problems", role: "status" });
+  const members = table({
+    caption: "Other brokers",
+    empty: "There are no other brokers.",
+    columns: [
+      { title: "Broker", of: (one) => one.name, show: (one) => named(one.name) },
+      { title: "State", of: (one) => one.state, show: (one) => el("span", { class: one.state === "up" ? "good" : "problem" }, one.state) },
+      { title: "Since", of: (one) => one.since, show: (one) => time(one.since) },
+      { title: "Address", of: (one) => one.address },
+      { title: "Hears this one", of: (one) => (one.hears_us ? "yes" : "no") },
+      { title: "Clock ahead", of: (one) => one.clock_ahead, show: (one) => (one.clock_ahead == null ? "–" : `${number(one.clock_ahead)} ms`), number: true },
+      { title: "Same settings", of: (one) => (one.has_same_settings ? "yes" : "no") },
+      { title: "Filters", of: (one) => one.filters, show: (one) => number(one.filters), number: true },
+      { title: "Sent", of: (one) => one.link?.messages, show: (one) => number(one.link?.messages), number: true },
+      { title: "Lost", of: (one) => one.link?.lost, show: (one) => number(one.link?.lost), number: true },
+      { title: "Waiting", of: (one) => one.link?.waiting, show: (one) => bytes(one.link?.waiting), number: true },
+      { title: "Version", of: (one) => one.software },
+    ],
+    load: async () => {
+      const now = await find("/v1/cluster", signal);
+      problems.replaceChildren(...(now?.problems ?? []).map((one) => el("li", { class: "problem" }, `no link to ${one.address}: `, named(one.reason))));
+      return { rows: now?.members ?? [] };
+    },
+  });
+  main.append(facts(["Cluster", named(cluster.cluster)], ["This broker", named(cluster.broker)], ["Address", cluster.address], ["Topic filters of its sessions", number(cluster.filters)]),
+    problems, section("Other brokers", members.element));
+  await members.refresh();
+  every(5000, signal, () => members.refresh().catch(() => {}));
+  const slots = await find("/v1/cluster/slots", signal);
+  if (slots != null) {
+    const byBroker = Map.groupBy(slots.slots, (one) => one.broker);
+    main.append(section("Slots", el("p", {}, "Sessions that outlive their connections belong to slots."),
+      facts(...[...byBroker].map(([broker, all]) => [named(broker), `${number(all.length)} slots, ${all[0].state}`]))));
+  }
+}

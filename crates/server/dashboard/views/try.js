@@ -1,0 +1,69 @@
+// Subscribe and publish, live.
+
+import { follow, path, query, send } from "../api.js";
+import { button, choice, el, field, form, section, tell } from "../dom.js";
+import { number } from "../format.js";
+import { message } from "./topics.js";
+
+/** Number of messages that stay on the page. */
+const SHOWN = 50;
+
+export async function show(main, { tenant, may, signal }) {
+  if (!may("operator")) {
+    main.append(el("p", {}, "This needs a token with the role operator."));
+    return;
+  }
+  main.append(subscribing(tenant, signal), publishing(tenant));
+}
+
+function subscribing(tenant, signal) {
+  const filter = el("input", { name: "filter", value: "#", required: true, spellcheck: "false" });
+  const list = el("div", { class: "messages", role: "log", "aria-label": "Messages" });
+  const status = el("p", { role: "status" });
+  let running = null, count = 0, skipped = 0;
+  signal.addEventListener("abort", () => running?.abort());
+
+  function seen(event, data) {
+    if (event === "skipped") skipped += data.messages;
+    else {
+      count += 1;
+      list.prepend(message(data));
+      if (list.childElementCount > SHOWN) list.lastChild.remove();
+    }
+    status.textContent = `${number(count)} received${skipped ? `; ${number(skipped)} more were too many to show` : ""}`;
+  }
+
+  const control = button("Subscribe", async () => {
+    if (running) {
+      running.abort();
+      return;
+    }
+    running = new AbortController();
+    [count, skipped] = [0, 0];
+    list.replaceChildren();
+    status.textContent = "Waiting for messages.";
+    control.textContent = "Unsubscribe";
+    control.disabled = false;
+    try {
+      await follow(query(path`/v1/tenants/${tenant}/messages`, { filter: filter.value, rate: 20 }), seen, running.signal);
+    } catch (problem) {
+      if (problem.name !== "AbortError") throw problem;
+    } finally {
+      running = null;
+      control.textContent = "Subscribe";
+    }
+  });
+  return section("Subscribe", el("div", { class: "inline" }, field("Topic filter", filter), control), status, list);
+}
+
+function publishing(tenant) {
+  const publish = async ({ topic, payload, qos, retain }) => {
+    const { sessions, shared } = await send("POST", path`/v1/tenants/${tenant}/publish`, { topic, payload, qos: Number(qos), retain: retain != null });
+    tell(`Published: ${number(sessions)} sessions and ${number(shared)} shared subscriptions had subscribed.`);
+  };
+  return section("Publish", form(publish, "Publish",
+    field("Topic", el("input", { name: "topic", required: true, spellcheck: "false" })),
+    field("Payload", el("textarea", { name: "payload", rows: 3, spellcheck: "false" })),
+    field("QoS", choice({ name: "qos" }, ["0", "1", "2"], "1")),
+    field("Retain", el("input", { name: "retain", type: "checkbox" }))));
+}
