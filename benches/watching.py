@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=10, help="of each measurement, after 1 s to warm up")
     parser.add_argument("--scenarios", nargs="*", choices=SCENARIOS, default=list(SCENARIOS), metavar="SCENARIO")
+    parser.add_argument("--watchers", nargs="+", choices=WATCHERS, default=list(WATCHERS), metavar="WATCHER", help=f"of {', '.join(WATCHERS)}")
     parser.add_argument("--no-questions", action="store_true")
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--tenants", type=int, default=1_000)
@@ -42,9 +43,9 @@ def main() -> int:
     print(f"{args.rounds} rounds of {args.seconds} s. Median [least–most].")
     for name in args.scenarios:
         arguments = [*SCENARIOS[name].split(), "--version", "311", "--duration", str(args.seconds)]
-        results = {watcher: [] for watcher in WATCHERS}
+        results = {watcher: [] for watcher in args.watchers}
         for number in range(args.rounds):
-            for watcher in compare.rotated(list(WATCHERS), number):
+            for watcher in compare.rotated(args.watchers, number):
                 with servers.start("barid") as server, watching(admin_of(server), WATCHERS[watcher]):
                     results[watcher].append(servers.bench(server, arguments))
                 print(f"{name} {number + 1}/{args.rounds} {watcher}: done", file=sys.stderr)

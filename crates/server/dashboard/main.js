@@ -1,7 +1,7 @@
 // The frame around the views: log-in, navigation, tenants, themes.
 
-import { Problem, find, get, query, token } from "./api.js";
-import { button, choice, el, field, form, named, tell, visible } from "./dom.js";
+import { get, query, token } from "./api.js";
+import { button, choice, el, field, form, named, visible } from "./dom.js";
 import * as bindings from "./views/bindings.js";
 import * as client from "./views/client.js";
 import * as clients from "./views/clients.js";
@@ -17,7 +17,7 @@ import * as topics from "./views/topics.js";
 import * as trying from "./views/try.js";
 import * as why from "./views/why.js";
 
-/** The views by their names in the address: `#/clients/acme/sensor-7`. Those without a title are not in the navigation. */
+/** The views by their names in the address: `#/client/acme/mqtt/sensor-7`. Those without a title are not in the navigation. */
 const VIEWS = {
   overview: { title: "Overview", view: overview },
   tenants: { title: "Tenants", view: tenants },

@@ -1,7 +1,7 @@
 // Who is connected, over MQTT and AMQP.
 
 import { get, path, query } from "../api.js";
-import { el, named, visible } from "../dom.js";
+import { el, named } from "../dom.js";
 import { number, time } from "../format.js";
 import { table } from "../table.js";
 

@@ -35,11 +35,12 @@ pub struct Described {
 }
 
 /// The members of an answer that are no settings.
-const TOLD: [&str; 8] = [
+const TOLD: [&str; 9] = [
     "name",
     "sessions",
     "connections",
     "retained_messages",
+    "rates",
     "has_settings",
     "quotas",
     "limits_in_force",
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn an_answer_can_be_sent_back() {
-        let answer = r#"{"name":"acme","sessions":1,"connections":0,"retained_messages":0,"has_settings":true,
+        let answer = r#"{"name":"acme","sessions":1,"connections":0,"retained_messages":0,"rates":null,"has_settings":true,
             "quotas":{"max_sessions":{"limit":5,"used":1}},"limits_in_force":{"max_sessions":5},
             "settings":{"auth":["a"]}}"#;
         assert_eq!(parse(members_of(answer)).unwrap().auth, Some(vec!["a".into()]));
