@@ -13,6 +13,7 @@ use super::peek::PartArgs;
 use super::{Entity, Named, With};
 use crate::output::print;
 use crate::plural::count;
+use crate::span;
 
 /// Maximum number of messages in one request.
 const TOGETHER: usize = 100;
@@ -38,9 +39,9 @@ pub struct Args {
     /// Maximum number of messages
     #[arg(short = 'C', long, value_name = "N", default_value_t = 1)]
     count: usize,
-    /// Time to wait for messages, in seconds
-    #[arg(short = 'W', long, value_name = "SECONDS", default_value_t = 0)]
-    wait: u64,
+    /// How long to wait for messages
+    #[arg(short = 'W', long, value_name = "TIME", default_value = "0", value_parser = span::parse)]
+    wait: Duration,
     /// Session to receive from; without it, the free one that has waited longest
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -55,7 +56,7 @@ struct Received {
 
 pub fn run<N: Named + ClapArgs>(With { named, args }: &With<N, Args>) -> anyhow::Result<ExitCode> {
     let (admin, Entity { name, path, .. }) = named.connect();
-    let until = Instant::now() + Duration::from_secs(args.wait);
+    let until = Instant::now() + args.wait;
     let mut left = args.count;
     while left > 0 {
         let wanted = json!({

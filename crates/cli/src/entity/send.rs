@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Entity, Named, With};
 use crate::output::print;
+use crate::span::parse_seconds;
 
 /// The message.
 #[derive(ClapArgs)]
@@ -22,7 +23,7 @@ Examples:
   barid queue send orders -m '{\"amount\": 3}' --content-type application/json
   barid queue send orders -m hello --session customer-7 --property amount=3
   barid topic send events -f picture.png
-  barid queue send reminders -m 'call back' --delay 3600")]
+  barid queue send reminders -m 'call back' --delay 1h")]
 pub struct Args {
     /// Body of the message
     #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
@@ -48,11 +49,11 @@ pub struct Args {
     /// Application property; numbers, `true` and `false` keep their type. May be given several times
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, Value)>,
-    /// Time until the message expires, in seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// Time until the message expires
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_seconds(text, u32::MAX))]
     ttl: Option<u32>,
-    /// Time until receivers may get the message, in seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// Time until receivers may get the message
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_seconds(text, u32::MAX))]
     delay: Option<u32>,
 }
 
