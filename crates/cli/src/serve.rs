@@ -199,16 +199,17 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
         .iter()
         .for_each(|warning| warn!("{warning}"));
     let report = broker.reload(&settings);
-    if report.applied.is_empty() {
-        info!("reloaded: no change that can take effect while running");
-    } else {
-        info!("reloaded: {}", report.applied.join(", "));
-    }
     if !report.needs_restart.is_empty() {
         warn!(
             "changed, but takes effect only after a restart: {}",
             report.needs_restart.join(", ")
         );
+    }
+    // Who waits for the end of the reload waits for this line.
+    if report.applied.is_empty() {
+        info!("reloaded: no change that can take effect while running");
+    } else {
+        info!("reloaded: {}", report.applied.join(", "));
     }
 }
 
