@@ -205,7 +205,7 @@ fn reload(broker: &Broker, log: &Log, args: &Args) {
             report.needs_restart.join(", ")
         );
     }
-    // Who waits for the end of the reload waits for this line.
+    // The last line of a reload: programs that follow the log wait for it.
     if report.applied.is_empty() {
         info!("reloaded: no change that can take effect while running");
     } else {

@@ -1,8 +1,9 @@
 // Topics: who receives what, what is retained, and what passes now.
 
-import { find, follow, get, path, query, send } from "../api.js";
+import { find, get, path, query, send } from "../api.js";
 import { button, el, facts, field, form, named, payload, section, sure, tell } from "../dom.js";
 import { bytes, number, time } from "../format.js";
+import { follower } from "../stream.js";
 import { table } from "../table.js";
 
 const LISTED = 1000;
@@ -43,7 +44,7 @@ function passing({ tenant, may, signal }) {
   const filter = el("input", { name: "filter", value: "#", required: true, spellcheck: "false" });
   const tree = el("div", { class: "tree" });
   const status = el("p", { role: "status" });
-  let root = level(), topics = 0, skipped = 0, changed = false, running = null;
+  let root = level(), topics = 0, skipped = 0, changed = false;
 
   function count({ topic }) {
     let at = root;
@@ -84,29 +85,15 @@ function passing({ tenant, may, signal }) {
     tree.replaceChildren(draw(root, ""));
     status.textContent = `${number(root.messages)} messages of ${number(topics)} levels${skipped ? `; ${number(skipped)} more were not looked at` : ""}`;
   }, 500);
-  signal.addEventListener("abort", () => (clearInterval(drawing), running?.abort()));
+  signal.addEventListener("abort", () => clearInterval(drawing));
 
-  const control = button("Follow", async () => {
-    if (running) {
-      running.abort();
-      return;
-    }
-    running = new AbortController();
+  const begin = () => {
     [root, topics, skipped] = [level(), 0, 0];
     tree.replaceChildren();
     status.textContent = "No message has passed yet.";
-    control.textContent = "Stop";
-    control.disabled = false;
-    const seen = (event, data) => (event === "skipped" ? (skipped += data.messages) : count(data));
-    try {
-      await follow(query(path`/v1/tenants/${tenant}/messages`, { filter: filter.value, rate: 1000 }), seen, running.signal);
-    } catch (problem) {
-      if (problem.name !== "AbortError") throw problem;
-    } finally {
-      running = null;
-      control.textContent = "Follow";
-    }
-  });
+  };
+  const seen = (event, data) => (event === "skipped" ? (skipped += data.messages) : count(data));
+  const control = follower({ words: ["Follow", "Stop"], tenant, filter, rate: 1000, begin, seen, signal });
   return section("What passes now", el("div", { class: "inline" }, field("Topic filter", filter), control), status, tree);
 }
 

@@ -1,8 +1,9 @@
 // Subscribe and publish, live.
 
-import { follow, path, query, send } from "../api.js";
-import { button, choice, el, field, form, section, tell } from "../dom.js";
+import { path, send } from "../api.js";
+import { choice, el, field, form, section, tell } from "../dom.js";
 import { number } from "../format.js";
+import { follower } from "../stream.js";
 import { message } from "./topics.js";
 
 /** Number of messages that stay on the page. */
@@ -20,8 +21,7 @@ function subscribing(tenant, signal) {
   const filter = el("input", { name: "filter", value: "#", required: true, spellcheck: "false" });
   const list = el("div", { class: "messages", role: "log", "aria-label": "Messages" });
   const status = el("p", { role: "status" });
-  let running = null, count = 0, skipped = 0;
-  signal.addEventListener("abort", () => running?.abort());
+  let count = 0, skipped = 0;
 
   function seen(event, data) {
     if (event === "skipped") skipped += data.messages;
@@ -33,26 +33,12 @@ function subscribing(tenant, signal) {
     status.textContent = `${number(count)} received${skipped ? `; ${number(skipped)} more were too many to show` : ""}`;
   }
 
-  const control = button("Subscribe", async () => {
-    if (running) {
-      running.abort();
-      return;
-    }
-    running = new AbortController();
+  const begin = () => {
     [count, skipped] = [0, 0];
     list.replaceChildren();
     status.textContent = "Waiting for messages.";
-    control.textContent = "Unsubscribe";
-    control.disabled = false;
-    try {
-      await follow(query(path`/v1/tenants/${tenant}/messages`, { filter: filter.value, rate: 20 }), seen, running.signal);
-    } catch (problem) {
-      if (problem.name !== "AbortError") throw problem;
-    } finally {
-      running = null;
-      control.textContent = "Subscribe";
-    }
-  });
+  };
+  const control = follower({ words: ["Subscribe", "Unsubscribe"], tenant, filter, rate: 20, begin, seen, signal });
   return section("Subscribe", el("div", { class: "inline" }, field("Topic filter", filter), control), status, list);
 }
 

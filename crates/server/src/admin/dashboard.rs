@@ -44,6 +44,7 @@ const FILES: &[(&str, &str, &str)] = files![
     SCRIPT "chart.js",
     SCRIPT "dom.js",
     SCRIPT "format.js",
+    SCRIPT "stream.js",
     SCRIPT "table.js",
     SCRIPT "views/bindings.js",
     SCRIPT "views/client.js",

@@ -8,7 +8,7 @@
 //! - Requests of another site's page for the address itself. They have a foreign `Origin`, or a
 //!   `Sec-Fetch-Site` that says so. The browser sets both, and a page cannot change them.
 //!
-//! What is left are the requests of the dashboard, and of programs that are no browsers.
+//! Answered are the requests of the dashboard's own pages, and of programs that are no browsers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

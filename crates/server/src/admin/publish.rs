@@ -9,7 +9,6 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use barid_core::message::{Message, Publication};
 use barid_engine::names::is_reserved;
-use data_encoding::BASE64;
 use mqtt_proto::{PropertiesBuf, Property, QoS, topic};
 use serde::{Deserialize, Serialize};
 
@@ -84,14 +83,8 @@ impl Wanted {
                 self.topic
             )));
         }
-        let payload = match (&self.payload, &self.payload_base64) {
-            (Some(text), None) => text.clone().into_bytes(),
-            (None, Some(base64)) => decoded("payload_base64", base64)?,
-            (None, None) => Vec::new(),
-            (Some(_), Some(_)) => {
-                return Err(Refusal::bad_request("either `payload` or `payload_base64`"));
-            }
-        };
+        let (text, base64) = (self.payload.as_deref(), self.payload_base64.as_deref());
+        let payload = body::bytes("payload", text, base64)?;
         let qos = match self.qos {
             0 => QoS::AtMostOnce,
             1 => QoS::AtLeastOnce,
@@ -113,7 +106,7 @@ impl Wanted {
     fn properties(&self) -> Result<PropertiesBuf, Refusal> {
         let mut properties = PropertiesBuf::default();
         let data = self.correlation_data_base64.as_ref();
-        let data = data.map(|text| decoded("correlation_data_base64", text)).transpose()?;
+        let data = data.map(|text| body::decoded("correlation_data_base64", text)).transpose()?;
         if let Some(topic) = &self.response_topic {
             topic::validate_name(topic).map_err(|error| {
                 Refusal::bad_request(format!("response_topic is not a topic: {error}"))
@@ -134,9 +127,4 @@ impl Wanted {
         }
         Ok(properties)
     }
-}
-
-fn decoded(name: &str, text: &str) -> Result<Vec<u8>, Refusal> {
-    let wrong = |error| Refusal::bad_request(format!("{name}: {error}"));
-    BASE64.decode(text.as_bytes()).map_err(wrong)
 }

@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use barid_amqp::message::{Builder, Field, ValueRef};
 use barid_engine::amqp::incoming;
 use barid_engine::entities::{Batch, Node, SendError};
-use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -74,16 +73,7 @@ pub async fn send(
 impl Wanted {
     /// Writes the message as AMQP. `now`: the wall time in milliseconds.
     fn write(&self, now: u64, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        let body = match (&self.body, &self.body_base64) {
-            (Some(text), None) => text.clone().into_bytes(),
-            (None, Some(base64)) => BASE64
-                .decode(base64.as_bytes())
-                .map_err(|error| Refusal::bad_request(format!("body_base64: {error}")))?,
-            (None, None) => Vec::new(),
-            (Some(_), Some(_)) => {
-                return Err(Refusal::bad_request("either `body` or `body_base64`"));
-            }
-        };
+        let body = body::bytes("body", self.body.as_deref(), self.body_base64.as_deref())?;
         let mut message = Builder::new();
         message.durable(true);
         if let Some(seconds) = self.ttl_seconds {

@@ -58,7 +58,7 @@ struct Kept {
     last: Option<Sample>,
 }
 
-/// What was counted at one moment.
+/// The counters of all tenants at one moment.
 #[derive(Debug)]
 struct Sample {
     at: Instant,
