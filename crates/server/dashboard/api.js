@@ -53,6 +53,12 @@ export async function get(target, signal) {
   return (await ask("GET", target, { signal })).json();
 }
 
+/** Reads a page of a list for a table: the rows are the `member` of the answer. */
+export async function page(target, member, signal) {
+  const answer = await get(target, signal);
+  return { rows: answer[member], more: answer.next != null };
+}
+
 /** Reads something; `null` if it does not exist. */
 export async function find(target, signal) {
   try {

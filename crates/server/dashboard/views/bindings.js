@@ -1,6 +1,6 @@
 // Bindings between MQTT topics and queues.
 
-import { get, path, query, send } from "../api.js";
+import { page, path, query, send } from "../api.js";
 import { button, choice, el, field, form, named, section, sure, tell } from "../dom.js";
 import { number } from "../format.js";
 import { table } from "../table.js";
@@ -30,10 +30,7 @@ export async function show(main, { tenant, may, again, signal }) {
       { title: "Problem", of: (one) => one.problem, show: (one) => (one.problem ? el("span", { class: "problem" }, one.problem) : "–") },
       ...(may("operator") ? [{ title: "Change", of: () => "", show: (one) => (one.declared_by === "admin" ? remove(one) : "–") }] : []),
     ],
-    load: async () => {
-      const { bindings: rows, next } = await get(query(path`/v1/tenants/${tenant}/bindings`, { limit: LISTED }), signal);
-      return { rows, more: next != null };
-    },
+    load: () => page(query(path`/v1/tenants/${tenant}/bindings`, { limit: LISTED }), "bindings", signal),
   });
   const create = async ({ name, filter, kind, target, session }) => {
     await send("PUT", path`/v1/tenants/${tenant}/bindings/${name}`, { filter, [kind]: target, ...(session && { session }) }, { "If-None-Match": "*" });

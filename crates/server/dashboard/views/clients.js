@@ -1,6 +1,6 @@
 // Who is connected, over MQTT and AMQP.
 
-import { get, path, query } from "../api.js";
+import { page, path, query } from "../api.js";
 import { el, named } from "../dom.js";
 import { number, time } from "../format.js";
 import { table } from "../table.js";
@@ -29,10 +29,7 @@ export async function show(main, { tenant, link, signal }) {
       { title: "In flight", of: (one) => one.in_flight, show: (one) => number(one.in_flight), number: true },
       { title: "Waiting", of: (one) => one.queued_messages, show: (one) => number(one.queued_messages), number: true },
     ],
-    load: async (search) => {
-      const { clients: rows, next } = await get(query(path`/v1/tenants/${tenant}/clients`, { limit: LISTED, search }), signal);
-      return { rows, more: next != null };
-    },
+    load: (search) => page(query(path`/v1/tenants/${tenant}/clients`, { limit: LISTED, search }), "clients", signal),
   });
   main.append(clients.element);
   await clients.refresh();

@@ -1,6 +1,6 @@
 // One queue, topic or subscription: its messages, its dead letters, its sessions, its properties.
 
-import { find, get, path, query, send } from "../api.js";
+import { find, page, path, query, send } from "../api.js";
 import { button, choice, el, facts, field, form, named, payload, section, sure, tell } from "../dom.js";
 import { bytes, number, time } from "../format.js";
 import { table } from "../table.js";
@@ -88,10 +88,7 @@ async function messages(at, { again, signal }) {
       { title: "Size", of: (one) => one.size, show: (one) => bytes(one.size), number: true },
       { title: "Reason", of: (one) => reason(one), show: (one) => (reason(one) ? named(reason(one)) : "–") },
     ],
-    load: async () => {
-      const { messages: rows, next } = await get(query(`${at}/messages`, { part, limit: LISTED }), signal);
-      return { rows, more: next != null };
-    },
+    load: () => page(query(`${at}/messages`, { part, limit: LISTED }), "messages", signal),
   });
 
   function read(one) {
@@ -150,10 +147,7 @@ async function sessions(at, { signal }) {
       { title: "State", of: (one) => one.state_bytes, show: (one) => bytes(one.state_bytes), number: true },
       { title: "State changed", of: (one) => one.state_updated_at, show: (one) => time(one.state_updated_at) },
     ],
-    load: async () => {
-      const { sessions: rows, next } = await get(query(`${at}/sessions`, { limit: 10000 }), signal);
-      return { rows, more: next != null };
-    },
+    load: () => page(query(`${at}/sessions`, { limit: 10000 }), "sessions", signal),
   });
   await list.refresh();
   return section("Sessions", list.element);

@@ -33,7 +33,7 @@ export async function show(main, { tenant, link, may, again, signal }) {
       const of = async (topic) => {
         const { subscriptions } = await get(query(path`/v1/tenants/${tenant}/topics/${topic.name}/subscriptions`, { limit: LISTED }), signal);
         const rows = subscriptions.map((one) => ({ ...one, path: [topic.name, one.name] }));
-        return rows.length ? rows : [{ path: [topic.name] , isTopic: true }];
+        return rows.length ? rows : [{ path: [topic.name] }];
       };
       const subscribed = await Promise.all(topics.map(of));
       return { rows: [...queues.map((one) => ({ ...one, path: [one.name] })), ...subscribed.flat()], more: next != null };

@@ -1,6 +1,6 @@
 // Sessions, with and without a client, and what waits in them.
 
-import { find, get, path, query, send } from "../api.js";
+import { find, page, path, query, send } from "../api.js";
 import { button, el, facts, named, section, sure, tell } from "../dom.js";
 import { bytes, duration, number, time } from "../format.js";
 import { table } from "../table.js";
@@ -25,10 +25,7 @@ export async function show(main, around) {
       { title: "Waiting since", of: (one) => one.oldest_queued_at, show: (one) => time(one.oldest_queued_at) },
       { title: "In flight", of: (one) => one.in_flight, number: true },
     ],
-    load: async () => {
-      const { sessions: rows, next } = await get(query(path`/v1/tenants/${tenant}/sessions`, { limit: LISTED }), signal);
-      return { rows, more: next != null };
-    },
+    load: () => page(query(path`/v1/tenants/${tenant}/sessions`, { limit: LISTED }), "sessions", signal),
   });
   main.append(sessions.element);
   await sessions.refresh();

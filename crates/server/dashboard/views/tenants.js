@@ -1,6 +1,6 @@
 // Tenants: their users, rights, quotas and bans, and the tokens of the admin API.
 
-import { find, get, path, query, send } from "../api.js";
+import { find, get, page, path, query, send } from "../api.js";
 import { button, choice, el, field, form, named, payload, section, sure, tell } from "../dom.js";
 import { number, time } from "../format.js";
 import { table } from "../table.js";
@@ -22,10 +22,7 @@ export async function show(main, around) {
       { title: "Refused by quotas", of: refused, show: (one) => number(refused(one)), number: true },
       { title: "Settings", of: (one) => (one.has_settings ? "its own" : "those of the configuration") },
     ],
-    load: async () => {
-      const { tenants: rows, next } = await get(query("/v1/tenants", { limit: LISTED }), signal);
-      return { rows, more: next != null };
-    },
+    load: () => page(query("/v1/tenants", { limit: LISTED }), "tenants", signal),
   });
   const create = async ({ name }) => {
     await send("PATCH", path`/v1/tenants/${name}`, {});
@@ -125,10 +122,7 @@ async function users({ may, again, signal }, tenant) {
       { title: "Created", of: (one) => one.created_at, show: (one) => time(one.created_at) },
       ...(may("admin") ? [{ title: "Change", of: () => "", show: (one) => [able(one), " ", remove(one)] }] : []),
     ],
-    load: async () => {
-      const { users: rows, next } = await get(query("/v1/users", { tenant, limit: LISTED }), signal);
-      return { rows, more: next != null };
-    },
+    load: () => page(query("/v1/users", { tenant, limit: LISTED }), "users", signal),
   });
   await list.refresh();
   const create = async ({ client, password, publish, subscribe, note }) => {
@@ -165,10 +159,7 @@ async function bans({ may, ownTenant, signal }, tenant, again) {
         await list.refresh();
       }) }] : []),
     ],
-    load: async () => {
-      const { bans: rows, next } = await get(query("/v1/bans", { tenant, limit: LISTED }), signal);
-      return { rows, more: next != null };
-    },
+    load: () => page(query("/v1/bans", { tenant, limit: LISTED }), "bans", signal),
   });
   const create = async ({ kind, value, seconds, reason }) => {
     const scope = tenant ?? ownTenant();

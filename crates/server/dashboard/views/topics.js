@@ -1,6 +1,6 @@
 // Topics: who receives what, what is retained, and what passes now.
 
-import { find, get, path, query, send } from "../api.js";
+import { find, get, page, path, query, send } from "../api.js";
 import { button, el, facts, field, form, named, payload, section, sure, tell } from "../dom.js";
 import { bytes, number, time } from "../format.js";
 import { follower } from "../stream.js";
@@ -112,10 +112,7 @@ function retained({ tenant, may, signal }) {
       { title: "Payload", of: (one) => one.payload_bytes, show: (one) => bytes(one.payload_bytes), number: true },
       { title: "Expires", of: (one) => one.expires_at, show: (one) => time(one.expires_at) },
     ],
-    load: async (filter) => {
-      const { messages: rows, next } = await get(query(path`/v1/tenants/${tenant}/retained`, { limit: LISTED, filter }), signal);
-      return { rows, more: next != null };
-    },
+    load: (filter) => page(query(path`/v1/tenants/${tenant}/retained`, { limit: LISTED, filter }), "messages", signal),
   });
 
   async function read(topic) {
