@@ -27,6 +27,7 @@ WATCHERS = {
     "topics": [("/v1/tenants/default/messages?filter=%23&rate=1000", None)],
     "try": [("/v1/tenants/default/messages?filter=%23&rate=20", None)],
     "prometheus": [("/metrics", 5)],
+    "trace": [("/v1/tenants/default/clients/nobody/trace", None)],
 }
 
 

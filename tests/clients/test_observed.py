@@ -14,47 +14,11 @@ import pytest
 
 import wire
 from broker import until
+from events import following
 
 
-class Stream:
-    """An open stream of events."""
-
-    def __init__(self, broker, path: str, token: str | None = None):
-        self.connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=15)
-        self.connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
-        self.answer = self.connection.getresponse()
-        if self.answer.status == 200:
-            assert self.answer.headers["Content-Type"] == "text/event-stream"
-            assert self.line() == ": observing" and self.line() == ""
-
-    def line(self) -> str:
-        line = self.answer.readline()
-        if not line:
-            raise EOFError
-        return line.decode().removesuffix("\n")
-
-    def event(self) -> tuple[str, dict]:
-        """The next event; comments are skipped."""
-        while (line := self.line()).startswith(":") or not line:
-            pass
-        kind, data = line.removeprefix("event: "), self.line().removeprefix("data: ")
-        assert self.line() == ""
-        return kind, json.loads(data)
-
-    def message(self) -> dict:
-        kind, data = self.event()
-        assert kind == "message", (kind, data)
-        return data
-
-
-@contextlib.contextmanager
 def observing(broker, tenant: str, query: str, token: str | None = None):
-    stream = Stream(broker, f"/v1/tenants/{tenant}/messages?{query}", token)
-    try:
-        yield stream
-    finally:
-        stream.answer.close()
-        stream.connection.close()
+    return following(broker, f"/v1/tenants/{tenant}/messages?{query}", token)
 
 
 @contextlib.contextmanager

@@ -113,6 +113,7 @@ PATHS = [("GET", "/v1/tenants", VIEWER), ("GET", "/metrics", VIEWER), ("GET", "/
          ("POST", "/v1/tenants/default/topics/t/subscriptions/s/messages/resubmit", OPERATOR), ("PUT", "/v1/tenants/default/queues/q", OPERATOR),
          ("DELETE", "/v1/tenants/default/sessions/c", OPERATOR), ("POST", "/v1/bans", OPERATOR), ("DELETE", "/v1/bans/x", OPERATOR),
          ("GET", "/v1/tenants/default/clients", VIEWER), ("DELETE", "/v1/tenants/default/clients/c", OPERATOR),
+         ("GET", "/v1/tenants/default/clients/c/trace?rate=0", OPERATOR),
          ("GET", "/v1/tenants/default/receivers?topic=a", VIEWER), ("GET", "/v1/tenants/default/retained", VIEWER),
          ("GET", "/v1/tenants/default/retained/a/b", OPERATOR), ("DELETE", "/v1/tenants/default/retained/a", OPERATOR),
          ("POST", "/v1/tenants/default/publish", OPERATOR), ("GET", "/v1/tenants/default/messages?filter=a%23", OPERATOR),
@@ -151,6 +152,7 @@ def test_a_token_of_one_tenant(admin, tokens):
     (theirs,) = (one for one in bans if one.startswith("acme/"))
     for method, path, body in [
             ("GET", "/v1/tenants/other", None), ("GET", "/v1/tenants/other/sessions", None), ("GET", "/v1/tenants/other/clients", None),
+            ("GET", "/v1/tenants/other/clients/c/trace", None),
             ("GET", "/v1/tenants/other/receivers?topic=a", None), ("GET", "/v1/tenants/other/retained", None),
             ("POST", "/v1/tenants/other/publish", {"topic": "a"}), ("DELETE", "/v1/tenants/other/clients/c", None),
             ("GET", "/v1/users?tenant=other", None),

@@ -120,8 +120,8 @@ class Browser:
         """Confirms the question of a dialog."""
         self.press(action, "dialog[open]")
 
-    def fill(self, label: str, text: str) -> None:
-        """Writes into the control with this label."""
+    def fill(self, label: str, text: str | bool) -> None:
+        """Writes into the control with this label, or ticks it."""
         def attempt() -> bool:
             control = self._found("""
                 const labelled = [...document.querySelectorAll("label.field")].filter((one) => one.firstElementChild.innerText === arguments[0]);
@@ -131,7 +131,10 @@ class Browser:
             """, label)
             if control is None:
                 return False
-            if control.tag_name == "select":
+            if isinstance(text, bool):
+                if control.is_selected() != text:
+                    control.click()
+            elif control.tag_name == "select":
                 control.find_element(By.XPATH, f'option[.="{text}"]').click()
             else:
                 control.clear()

@@ -239,5 +239,6 @@ def test_paths_of_the_admin_api(running):
     missing = [path for path in listed if path not in told and not any(path.endswith(other.lstrip("…")) for other in told if other[0] == "…")]
     assert not missing
     for path in (path for path in told if path[0] == "/" and path not in ("/v1", "/v1/backup")):
-        status, body = running.http(re.sub(r"\{\w+\}", "nothing", path.replace("{tenant}", "default")))
+        # The parameter, which nothing has, keeps streams from being endless.
+        status, body = running.http(re.sub(r"\{\w+\}", "nothing", path.replace("{tenant}", "default")) + "?no-such-parameter=1")
         assert status != 404 or "GET / lists all paths" not in body, f"{path}: {body}"

@@ -11,8 +11,9 @@ use crate::admin::answers::Subscription;
 use crate::admin::{Column, Moment, Table, TenantArgs, bytes, encode, now, printable, span};
 use crate::entity::{MORE, Paging, pages};
 use crate::output::print;
+use crate::trace;
 
-/// List the clients that are connected to a running broker, and disconnect them
+/// List the clients that are connected to a running broker, trace and disconnect them
 #[derive(clap::Args)]
 #[command(after_help = "\
 Clients of MQTT and AMQP that are connected now. `barid session` has the sessions, also those whose clients
@@ -22,6 +23,7 @@ Examples:
   barid client list --tenant acme
   barid client list --search sensor- --protocol mqtt --json | jq -r '.clients[].address'
   barid client show sensor-7
+  barid client trace sensor-7               its packets as they pass
   barid client kick sensor-7                it keeps its session, and may connect again")]
 pub struct Args {
     #[command(subcommand)]
@@ -34,6 +36,8 @@ enum Command {
     List(ListArgs),
     /// Show a client of MQTT, with its subscriptions
     Show(One),
+    /// Show the packets of a client as they pass
+    Trace(TraceArgs),
     /// Disconnect a client
     Kick(KickArgs),
 }
@@ -89,6 +93,16 @@ struct One {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = trace::EXAMPLES)]
+struct TraceArgs {
+    /// Client identifier, or container name of a client of AMQP
+    #[arg(value_name = "CLIENT", value_parser = NonEmptyStringValueParser::new())]
+    client: String,
+    #[command(flatten)]
+    options: trace::Options,
+}
+
+#[derive(clap::Args)]
 #[command(after_help = "\
 The client is told (MQTT 5: 0x98 Administrative action), and may connect again at once. A session that
 outlives its connection stays; `barid session drop` ends it, too. To keep a client out, ban it (`barid ban
@@ -131,6 +145,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List(args) => list(args),
         Command::Show(one) => show(one),
+        Command::Trace(args) => trace::follow(&args.client, &args.options),
         Command::Kick(args) => kick(args),
     }
 }

@@ -41,6 +41,7 @@ mod tenant;
 mod timestamp;
 mod token;
 mod topic;
+mod trace;
 mod user;
 mod why;
 
@@ -108,7 +109,7 @@ enum Command {
     Binding(binding::Args),
     /// Measure a broker
     Bench(bench::Args),
-    /// List the clients that are connected to a running broker, and disconnect them
+    /// List the clients that are connected to a running broker, trace and disconnect them
     Client(clients::Args),
     /// Show who receives the messages of a topic
     Receivers(receivers::Args),
@@ -118,6 +119,8 @@ enum Command {
     Session(session::Args),
     /// Find out why a client did not get a message
     Why(why::Args),
+    /// Show the packets of a client as they pass
+    Trace(trace::Args),
     /// Show the cluster that a running broker belongs to
     Cluster(cluster::Args),
     /// List, close and open the shards of a running broker
@@ -161,6 +164,7 @@ fn main() -> ExitCode {
         Command::Retained(args) => retained::run(&args),
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Shard(args) => shard::run(&args),
         Command::Backup(args) => backup::run(&args),

@@ -21,6 +21,7 @@ use crate::quotas::{Pace, Pass, Quotas};
 use crate::random::Random;
 use crate::retained::Retained;
 use crate::sync::RwLock;
+use crate::tapping::Traced;
 use crate::user_limits::UserLimits;
 use crate::worker::Worker;
 
@@ -39,6 +40,8 @@ pub struct Account {
     pub queued: Queued,
     /// The quotas of connections and rates.
     pub quotas: Quotas,
+    /// The clients that are traced.
+    pub traced: Traced,
     /// The shards of the data directory.
     pub shards: Arc<Shards>,
     /// The source of random numbers.
@@ -88,6 +91,7 @@ impl Account {
             retained: RwLock::new(Retained::with_seed(random.number())),
             queued: Queued::default(),
             quotas: Quotas::new(&settings.limits),
+            traced: Traced::default(),
             shards,
             random,
             settings: RwLock::new(settings),

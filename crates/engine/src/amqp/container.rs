@@ -20,6 +20,7 @@ use super::loading::Loading;
 use super::login::Login;
 use super::refusals::condition;
 use super::sas::Token;
+use super::tapped::ContainerTap;
 use crate::amqp_clients::Listed;
 use crate::budget::Budget;
 use crate::durable::Commits;
@@ -113,6 +114,7 @@ pub struct Container {
     pub(super) worker: Worker,
     /// A message that a quota holds back. It is handled before all other events.
     held_back: Option<Box<Delivery>>,
+    pub(super) tapped: ContainerTap,
 }
 
 /// Reason for which received events are not all handled.
@@ -171,6 +173,7 @@ impl Container {
             budget: Budget::unbounded(),
             worker: Worker { id: 0, now: MonoTime::default() },
             held_back: None,
+            tapped: ContainerTap::default(),
         }
     }
 
@@ -186,6 +189,7 @@ impl Container {
         if let Some(admitted) = self.access.admitted_mut() {
             admitted.check_quotas(&turn.context.worker);
         }
+        self.check_trace();
     }
 
     /// Bytes held for the client: of unfinished messages, and of output that it has not read.
@@ -219,9 +223,13 @@ impl Container {
         let mut handled = 0;
         while self.handle_events(turn) {
             self.budget.spend(FRAMES_STEPS);
+            self.check_trace();
             match self.engine.receive(&bytes[handled..]) {
                 Ok(0) => break,
-                Ok(n) => handled += n,
+                Ok(n) => {
+                    self.tap_received(&bytes[handled..handled + n]);
+                    handled += n;
+                }
                 Err(failure) => {
                     debug!(peer = %self.peer, tenant = self.tenant_name(), "{failure}");
                     handled = bytes.len();
@@ -488,6 +496,7 @@ impl Container {
     pub fn abort(&mut self, turn: &mut Turn<'_>) {
         self.engine.abort();
         self.forget_all(turn);
+        self.tap_end();
     }
 
     pub(super) fn forget_all(&mut self, turn: &mut Turn<'_>) {
@@ -514,7 +523,7 @@ impl Container {
         self.engine.is_closed()
     }
 
-    /// The bytes that are to be written to the client. The caller removes those that it has written.
+    /// The bytes that are to be written to the client. The caller says how many it [has written](Self::has_written).
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.engine.output()
     }

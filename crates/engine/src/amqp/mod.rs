@@ -38,6 +38,7 @@ mod sas;
 mod sending;
 mod settling;
 mod signed;
+mod tapped;
 #[cfg(test)]
 mod tests;
 

@@ -216,6 +216,7 @@ pub fn admit(
         watched: Default::default(),
         metered,
         is_paced,
+        tap: None,
     };
     // They may have changed since the checks above.
     client.follow_limits();

@@ -29,6 +29,7 @@ use crate::limits::{Limits, Quota};
 use crate::owner::{Farewell, Owner, is_same};
 use crate::quotas::Metered;
 use crate::session::{Session, SessionRef, Stint};
+use crate::tapping::Tap;
 use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
 use crate::user_limits::UserLimits;
@@ -102,6 +103,8 @@ pub struct Client {
     pub(super) metered: Metered,
     /// Whether a quota limits what is sent to the client.
     pub(super) is_paced: bool,
+    /// Receives copies of what passes on the connection.
+    pub(super) tap: Option<Arc<dyn Tap>>,
 }
 
 /// A session that a client publishes to. The reference does not keep the session in memory.
@@ -210,6 +213,7 @@ impl Client {
     /// Sends what waits for the client. `writable`: the kernel has reported that the socket has room again.
     pub fn drain(&mut self, turn: &Turn<'_>, out: &mut dyn Write, writable: bool) {
         self.check_quotas(&turn.context.worker);
+        self.check_tap();
         let stint = Stint::of_one_among(turn.writers);
         let write = |bytes: &[u8]| out.write(bytes);
         self.session.drain(&turn.context.worker, self.epoch, writable, stint, write);
@@ -246,6 +250,7 @@ impl Client {
     ) -> Result<usize, End> {
         self.check_owner()?;
         self.check_quotas(&turn.context.worker);
+        self.check_tap();
         self.interrupted = false;
         let mut handled = 0;
         let mut alone = true;
@@ -275,6 +280,9 @@ impl Client {
             }
             let frame = handled..handled + header.packet_len();
             handled = frame.end;
+            if let Some(tap) = &self.tap {
+                tap.received(&bytes[frame.clone()]);
+            }
             result = if header.packet_type() == PacketType::Publish {
                 self.on_publish(turn, bytes, header, frame, &mut alone)
             } else {
@@ -307,6 +315,16 @@ impl Client {
         let acked = self.apply_acks(turn, out);
         self.answer(turn, out);
         result.and(finished).and(acked).map(|()| handled)
+    }
+
+    /// Notes whether the connection is tapped. Traces begin and end at any time.
+    fn check_tap(&mut self) {
+        if self.tenant.account.traced.is_used() {
+            // The tap of a connection that has lost its session is told of the end.
+            self.tap = self.session.tap(self.epoch).or(self.tap.take());
+        } else if self.tap.is_some() {
+            self.tap = None;
+        }
     }
 
     /// Number of requests to execute together. Any of them may change the key that has the most watchers.
@@ -608,13 +626,19 @@ impl Client {
         if !told.is_empty() {
             counters.sent.add(PacketType::Disconnect, 1, told.len() as u64);
             if let End::Closed { farewell: Farewell::AtOnce, .. } = end {
-                let _ = out.write(&told);
+                let written = out.write(&told);
+                if let (Some(tap), Ok(written)) = (&self.tap, written) {
+                    tap.sent(&told[..written]);
+                }
             } else if self.session.append(self.epoch, &told) {
                 let write = |bytes: &[u8]| out.write(bytes);
                 self.session.drain(worker, self.epoch, false, Stint::SHORT, write);
             }
         }
         let _ = out.flush();
+        if let Some(tap) = &self.tap {
+            tap.ended(&end.to_string());
+        }
         let will = !matches!(end, End::Disconnected { with_will: false });
         if will {
             counters.abnormal_disconnects.add(1);

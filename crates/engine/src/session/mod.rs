@@ -10,6 +10,7 @@ mod reading_back;
 mod replay;
 mod stored;
 mod subscriptions;
+mod tapped;
 #[cfg(test)]
 mod tests;
 mod writing;
@@ -253,6 +254,7 @@ impl Session {
         self.with(|outlet| {
             let had_client = outlet.close_connection(ReasonCode::SessionTakenOver);
             outlet.attach(link, window, survives, aliases, connack, commits);
+            self.tap_outlet(outlet, true);
             self.online.store(true, Ordering::Relaxed);
             (outlet.epoch, had_client)
         })

@@ -19,6 +19,7 @@ use crate::ids::ConnectionId;
 use crate::owner::{Farewell, Owner};
 use crate::packets::Packets;
 use crate::quotas::Pace;
+use crate::tapping::Tap;
 use crate::wire::Wire;
 
 /// The connection through which an outlet reaches its client.
@@ -82,6 +83,16 @@ pub(super) struct Outlet {
     pub(super) woken: bool,
     /// Messages are being read back from the store.
     pub(super) fetching: bool,
+    /// Receives copies of what passes on the connection.
+    pub(super) tap: Option<Box<OutletTap>>,
+}
+
+/// The tap of a connection.
+#[derive(Debug)]
+pub(super) struct OutletTap {
+    pub(super) tap: Arc<dyn Tap>,
+    /// The next byte to be written begins a packet, or the tap has got the bytes before it.
+    pub(super) is_in_step: bool,
 }
 
 impl Outlet {
@@ -135,6 +146,7 @@ impl Outlet {
         self.reader_paused = false;
         self.woken = false;
         self.is_closing = false;
+        self.tap = None;
         self.link.take()
     }
 

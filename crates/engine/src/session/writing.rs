@@ -19,7 +19,7 @@
 //! Other threads append packets and wake the owner once.
 
 use std::io::{self, ErrorKind};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use barid_core::session::{Delivery, Outgoing};
 use mqtt_proto::flow::AliasUse;
@@ -33,6 +33,7 @@ use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
 use crate::faults::{IfHolds as _, Rule, holds};
 use crate::packets::Packets;
+use crate::tapping::Tap;
 use crate::wire::Wire;
 use crate::worker::Worker;
 
@@ -217,7 +218,7 @@ impl Session {
         write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) {
         let Stint { bytes: room, mut steps } = stint;
-        let mut writer = Writer { write, room };
+        let mut writer = Writer { write, room, tap: self.tap_in_step(epoch) };
         let mut taken: Option<Packets> = None;
         let mut sent = 0;
         loop {
@@ -236,6 +237,12 @@ impl Session {
                     let rest = taken.take().unwrap_or_else(|| first.keep(sent));
                     outlet.stop_writing(rest, wrote == Wrote::UntilFull);
                     return Next::End;
+                }
+                // Only what was written shows where a packet ends: the unsent bytes may begin within one.
+                let has_ended_packet = taken.is_some() || sent > 0;
+                if let Some(tapped) = outlet.tap.as_mut().filter(|_| has_ended_packet) {
+                    tapped.is_in_step = true;
+                    writer.tap.get_or_insert_with(|| Arc::clone(&tapped.tap));
                 }
                 if outlet.unsent.is_empty() && !outlet.is_idle() {
                     return self.refill_and_take(worker, outlet, &mut steps, writer.room);
@@ -477,6 +484,8 @@ struct Writer<W> {
     write: W,
     /// Number of bytes that may still be written.
     room: usize,
+    /// Receives what has been written.
+    tap: Option<Arc<dyn Tap>>,
 }
 
 /// The result of a write.
@@ -511,6 +520,9 @@ impl<W: FnMut(&[u8]) -> io::Result<usize>> Writer<W> {
             let end = bytes.len().min(sent.saturating_add(self.room));
             match (self.write)(&bytes[*sent..end]) {
                 Ok(n) => {
+                    if let Some(tap) = &self.tap {
+                        tap.sent(&bytes[*sent..*sent + n]);
+                    }
                     *sent += n;
                     self.room -= n;
                 }

@@ -1,9 +1,10 @@
-// One client: what it is, what it has subscribed to; it can be disconnected and banned.
+// One client: what it is, what it has subscribed to, its packets; it can be disconnected and banned.
 
 import { find, get, path, query, send } from "../api.js";
 import { button, choice, el, facts, field, form, named, section, sure, tell } from "../dom.js";
 import { bytes, duration, number, time } from "../format.js";
 import { subscriptions, will } from "./sessions.js";
+import { trace } from "./trace.js";
 
 export async function show(main, { tenant, names: [protocol, name], may, link, again, signal }) {
   const isMqtt = protocol === "mqtt";
@@ -38,7 +39,7 @@ export async function show(main, { tenant, names: [protocol, name], may, link, a
       isMqtt && el("a", { class: "button", href: link("sessions", tenant, name) }, "Session"),
       isMqtt && el("a", { class: "button", href: link("why", tenant, name) }, "Why not delivered?")));
   if (isMqtt) main.append(section("Subscriptions", subscriptions(found.subscriptions)));
-  if (may("operator")) main.append(ban(tenant, found, again));
+  if (may("operator")) main.append(trace(tenant, found.client, isMqtt, signal), ban(tenant, found, again));
 }
 
 /** A client of AMQP, by the number of its connection. */

@@ -3,7 +3,7 @@
 import { find, get, page, path, query, send } from "../api.js";
 import { button, el, facts, field, form, named, payload, section, sure, tell } from "../dom.js";
 import { bytes, number, time } from "../format.js";
-import { follower } from "../stream.js";
+import { follower, messagesOf } from "../stream.js";
 import { table } from "../table.js";
 
 const LISTED = 1000;
@@ -93,7 +93,7 @@ function passing({ tenant, may, signal }) {
     status.textContent = "No message has passed yet.";
   };
   const seen = (event, data) => (event === "skipped" ? (skipped += data.messages) : count(data));
-  const control = follower({ words: ["Follow", "Stop"], tenant, filter, rate: 1000, begin, seen, signal });
+  const control = follower({ words: ["Follow", "Stop"], target: () => messagesOf(tenant, filter.value, 1000), begin, seen, signal });
   return section("What passes now", el("div", { class: "inline" }, field("Topic filter", filter), control), status, tree);
 }
 

@@ -3,7 +3,7 @@
 import { path, send } from "../api.js";
 import { choice, el, field, form, section, tell } from "../dom.js";
 import { number } from "../format.js";
-import { follower } from "../stream.js";
+import { follower, messagesOf } from "../stream.js";
 import { message } from "./topics.js";
 
 /** Number of messages that stay on the page. */
@@ -38,7 +38,7 @@ function subscribing(tenant, signal) {
     list.replaceChildren();
     status.textContent = "Waiting for messages.";
   };
-  const control = follower({ words: ["Subscribe", "Unsubscribe"], tenant, filter, rate: 20, begin, seen, signal });
+  const control = follower({ words: ["Subscribe", "Unsubscribe"], target: () => messagesOf(tenant, filter.value, 20), begin, seen, signal });
   return section("Subscribe", el("div", { class: "inline" }, field("Topic filter", filter), control), status, list);
 }
 

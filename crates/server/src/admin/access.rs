@@ -69,12 +69,13 @@ const fn rule(path: &'static str, read: Role, change: Role, tenant: Tenant) -> R
 }
 
 /// The first rule whose path is the beginning of a path decides.
-const RULES: [Rule; 20] = {
+const RULES: [Rule; 21] = {
     use Role::{Admin, Operator, Viewer};
     use Tenant::{Confined, InPath, Never, NeverChanged};
     [
         rule("/v1/tenants/{tenant}/state/{key}", Operator, Admin, InPath),
         rule("/v1/tenants/{tenant}/messages", Operator, Operator, InPath),
+        rule("/v1/tenants/{tenant}/clients/{client}/trace", Operator, Operator, InPath),
         rule("/v1/tenants/{tenant}/retained/", Operator, Operator, InPath),
         rule("/v1/tenants/{tenant}/queues/{queue}/messages", Operator, Operator, InPath),
         rule(

@@ -58,6 +58,7 @@ const FILES: &[(&str, &str, &str)] = files![
     SCRIPT "views/state.js",
     SCRIPT "views/tenants.js",
     SCRIPT "views/topics.js",
+    SCRIPT "views/trace.js",
     SCRIPT "views/try.js",
     SCRIPT "views/why.js",
 ];

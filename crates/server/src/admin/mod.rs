@@ -37,7 +37,9 @@ mod service_bus;
 mod sessions;
 mod shards;
 mod state;
+mod streams;
 mod tenants;
+mod trace;
 mod users;
 
 use std::fmt::Write as _;
@@ -73,6 +75,7 @@ use answer::Refusal;
 pub use connections::Encryption;
 use history::History;
 use progress::Progress;
+use trace::Traces;
 
 /// Maximum time for the body of a request to arrive. Beyond it, the request is refused with 408.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
@@ -248,6 +251,8 @@ struct Served {
     answering: Arc<Semaphore>,
     /// A permit for each stream of events.
     streams: Arc<Semaphore>,
+    /// The clients that are traced.
+    traces: Arc<Traces>,
     /// The rates of the last hours.
     history: Arc<History>,
 }
@@ -256,9 +261,9 @@ impl Served {
     fn new(shared: Arc<Shared>, lanes: Lanes) -> Self {
         let backups = Arc::new(Semaphore::new(1));
         let answering = Arc::new(Semaphore::new(ANSWERED_TOGETHER));
-        let streams = Arc::new(Semaphore::new(observed::STREAMS_MAX));
+        let streams = Arc::new(Semaphore::new(streams::STREAMS_MAX));
         let history = Arc::new(History::new());
-        Self { shared, lanes, backups, answering, streams, history }
+        Self { shared, lanes, backups, answering, streams, traces: Arc::default(), history }
     }
 }
 
@@ -299,6 +304,7 @@ impl Service {
                 "/v1/tenants/{tenant}/clients/{client}",
                 get(clients::show).delete(clients::disconnect),
             )
+            .route("/v1/tenants/{tenant}/clients/{client}/trace", get(trace::stream))
             .route("/v1/tenants/{tenant}/receivers", get(receivers::show))
             .route("/v1/tenants/{tenant}/retained", get(retained::list))
             .route(
@@ -436,6 +442,7 @@ async fn index(headers: HeaderMap) -> Response {
         ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
         ("/v1/tenants/{tenant}/clients", "the clients that are connected, over MQTT and AMQP"),
         ("/v1/tenants/{tenant}/clients/{client}", "one of MQTT; DELETE disconnects it"),
+        ("/v1/tenants/{tenant}/clients/{client}/trace", "its packets as they pass, as events"),
         ("/v1/tenants/{tenant}/receivers", "who receives messages of a topic: ?topic=TOPIC"),
         ("/v1/tenants/{tenant}/retained", "its retained messages: ?filter=FILTER"),
         ("/v1/tenants/{tenant}/retained/{topic}", "one, with its payload; DELETE removes it"),

@@ -413,7 +413,8 @@ impl AmqpConnection {
                 }
             }
         }
-        output.drain(..written);
+        self.container.has_written(written);
+        let output = self.container.output();
         if output.is_empty() && output.capacity() > KEPT_OUTPUT {
             *output = Vec::new();
         }

@@ -65,10 +65,9 @@ pub fn end(turn: &mut Turn<'_>, out: &mut Out, container: &mut Container, farewe
 
 /// Writes the output. Returns false if the client does not take all of it.
 fn flush(container: &mut Container, out: &mut Out) -> bool {
-    let output = container.output();
-    while !output.is_empty() {
-        match out.write(output) {
-            Ok(written) => _ = output.drain(..written),
+    while !container.output().is_empty() {
+        match out.write(container.output()) {
+            Ok(written) => container.has_written(written),
             Err(_) => return false,
         }
     }
