@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 import uuid
 
 import pytest
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 import wire
 from broker import BINARY, until
@@ -55,12 +56,39 @@ def test_a_client_is_described(ours, client):
     assert found.pop("connected_at").startswith("20") and found.pop("connection") > 0
     assert found == {"client": "sensor-7", "protocol": "MQTT", "version": "5.0", "user": None, "key": None, "address": f"{host}:{port}",
                      "listener": "mqtt", "keep_alive": 60, "expiry_seconds": 3_600, "subscriptions": 2, "in_flight": 0,
-                     "queued_messages": 0, "queued_bytes": 0}
+                     "queued_messages": 0, "queued_bytes": 0, "received_messages": 0, "received_bytes": 0, "sent_messages": 0, "sent_bytes": 0}
     alone = ask(ours, f"/v1/tenants/{tenant}/clients/sensor-7")
     assert [one["filter"] for one in alone["subscriptions"]] == ["a/#", "b"] and alone["will"] is None
     shown = barid(ours, "client", "show", "sensor-7", "--tenant", tenant).stdout
     assert re.search(rf"^address +{host}:{port}$", shown, re.MULTILINE) and re.search(r"^b +1$", shown, re.MULTILINE)
     assert re.search(r"^keep alive +60 s$", shown, re.MULTILINE)
+
+
+def test_what_a_client_sends_and_receives_is_counted(ours, client):
+    tenant = name()
+    one, other = client(tenant, "busy"), client(tenant, "other")
+    one.subscribe("a", qos=1)
+    other.subscribe("a", qos=0)
+    for _ in range(10):
+        one.publish("a", b"12345", qos=1)
+    one.receive_all(count=10)
+    one.ping()
+    busy, quiet = ask(ours, f"/v1/tenants/{tenant}/clients")["clients"]
+    assert (busy["received_messages"], busy["sent_messages"], quiet["received_messages"], quiet["sent_messages"]) == (10, 10, 0, 10)
+    # Fixed header, topic, packet identifier, properties, payload.
+    assert (busy["received_bytes"], busy["sent_bytes"], quiet["sent_bytes"]) == (10 * 13, 10 * 13, 10 * 11)
+    shown = barid(ours, "client", "show", "busy", "--tenant", tenant).stdout
+    assert re.search(r"^received +10 messages, 130 B$", shown, re.MULTILINE), shown
+    rates = subprocess.Popen([BINARY, "client", "list", "--rates", "--tenant", tenant, "--admin", f"127.0.0.1:{ours.admin_port}"],
+                             stdout=subprocess.PIPE, text=True)
+    while rates.poll() is None:
+        other.publish("b", b"x")
+        time.sleep(0.01)
+    lines = rates.stdout.read().splitlines()
+    assert [line.split()[0] for line in lines] == ["CLIENT", "other", "busy"] and int(lines[1].split()[3]) > 20, lines
+    again = client(tenant, "busy")
+    again.ping()
+    assert ask(ours, f"/v1/tenants/{tenant}/clients/busy")["received_messages"] == 0, "counted since the client has connected"
 
 
 def test_pages_are_stable_under_change(ours, client):
@@ -134,8 +162,14 @@ def test_clients_of_amqp_are_listed_and_kicked(broker_with):
     connection = (f"Endpoint=sb://127.0.0.1:{running.amqp_port};SharedAccessKeyName=RootManageSharedAccessKey;"
                   "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;")
     with ServiceBusClient.from_connection_string(connection) as bus:
+        with bus.get_queue_sender("orders") as sender:
+            sender.send_messages([ServiceBusMessage("a batch"), ServiceBusMessage("of two")])
+            sent, = ask(running, "/v1/tenants/default/clients?protocol=amqp")["clients"]
+            assert (sent["received_messages"], sent["sent_messages"]) == (2, 0) and sent["received_bytes"] > 13
         with bus.get_queue_receiver("orders") as receiver:
-            receiver.peek_messages()
+            assert len(receiver.receive_messages(2, max_wait_time=5)) == 2
+            metric = lambda direction: running.metric(rf'^barid_amqp_messages_total{{tenant="default",direction="{direction}"}}')
+            assert (metric("in"), metric("out")) == (2, 2)
             mqtt, amqp = ask(running, "/v1/tenants/default/clients")["clients"]
             assert (mqtt["client"], amqp["protocol"], amqp["version"], amqp["key"]) == ("sensor", "AMQP", "1.0", "RootManageSharedAccessKey")
             assert "subscriptions" not in amqp

@@ -111,7 +111,7 @@ def test_a_client_is_found_and_disconnected(page, ours, connect, unique):
     page.press("Trace")
     page.shows("is connected with MQTT 5.0")
     clients[1].publish(f"{name}/t", b"not shown", qos=1)
-    page.shows("PUBLISH", f'topic="{name}/t"', "PUBACK", "2 packets")
+    page.shows("PUBLISH", f'topic="{name}/t"', "PUBACK", "2 packets", "1 messages, ", "/s")
     assert "not shown" not in page.text
     page.press("Stop")
     page.press("Disconnect")

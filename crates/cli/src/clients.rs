@@ -1,17 +1,21 @@
 //! `barid client`: the clients that are connected to a running broker.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Subcommand, ValueEnum};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::admin::answers::Subscription;
 use crate::admin::{Column, Moment, Table, TenantArgs, bytes, encode, now, printable, span};
 use crate::entity::{MORE, Paging, pages};
 use crate::output::print;
-use crate::trace;
+use crate::{plural, trace};
 
 /// List the clients that are connected to a running broker, trace and disconnect them
 #[derive(clap::Args)]
@@ -51,6 +55,7 @@ with its key if it is no user.
 Examples:
   barid client list
   barid client list --user acme/till --tenant acme
+  barid client list --rates --limit 1000 | head
   barid client list --address 10.7. --limit 1000")]
 struct ListArgs {
     /// Only clients whose identifier contains this
@@ -65,6 +70,9 @@ struct ListArgs {
     /// Only clients of this protocol
     #[arg(long)]
     protocol: Option<Protocol>,
+    /// Watch for a second, and list by messages in it, the busiest first
+    #[arg(long)]
+    rates: bool,
     /// Maximum number of clients to list
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
@@ -139,6 +147,17 @@ struct Client<S> {
     in_flight: Option<u64>,
     queued_messages: Option<u64>,
     queued_bytes: Option<u64>,
+    #[serde(flatten)]
+    traffic: Traffic,
+}
+
+/// Messages since the client has connected, and the bytes of their packets.
+#[derive(Clone, Copy, Deserialize)]
+struct Traffic {
+    received_messages: u64,
+    received_bytes: u64,
+    sent_messages: u64,
+    sent_bytes: u64,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -152,14 +171,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
-    let mut answer = pages(&admin, &path(args, &tenant), "clients", &Paging::first(args.limit))?;
+    let (path, first) = (path(args, &tenant), Paging::first(args.limit));
+    let mut answer = pages(&admin, &path, "clients", &first)?;
+    if args.rates {
+        let before: Vec<Client<u64>> = admin.read(answer["clients"].take())?;
+        let since = Instant::now();
+        thread::sleep(Duration::from_secs(1));
+        answer = pages(&admin, &path, "clients", &first)?;
+        add_rates(&mut answer["clients"], &before, since.elapsed());
+    }
     if args.of.json {
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let table = table(admin.read(answer["clients"].take())?);
-    let mut text =
-        if table.is_empty() { "no such client is connected\n".into() } else { table.to_string() };
+    let clients = answer["clients"].take();
+    let mut text = match clients.as_array().is_none_or(Vec::is_empty) {
+        true => "no such client is connected\n".into(),
+        false if args.rates => rates(admin.read(clients)?).to_string(),
+        false => table(admin.read(clients)?).to_string(),
+    };
     if !answer["next"].is_null() {
         text += MORE;
     }
@@ -215,6 +245,67 @@ fn table(clients: Vec<Client<u64>>) -> Table<9> {
     table
 }
 
+/// Adds to each client the rates since `before`, and sorts by messages, the busiest first.
+fn add_rates(clients: &mut Value, before: &[Client<u64>], elapsed: Duration) {
+    let earlier: HashMap<u64, Traffic> =
+        before.iter().map(|client| (client.connection, client.traffic)).collect();
+    let mut busiest = Vec::new();
+    for mut client in clients.take().as_array_mut().map(std::mem::take).unwrap_or_default() {
+        let of = |client: &Value, name: &str| client[name].as_u64().unwrap_or_default();
+        // One that has connected meanwhile has sent everything in this time.
+        let before = earlier.get(&of(&client, "connection"));
+        let rate = |name: &str, before: Option<u64>| {
+            let passed = of(&client, name).saturating_sub(before.unwrap_or_default());
+            (passed as f64 / elapsed.as_secs_f64()).round() as u64
+        };
+        let rates = json!({
+            "received_messages": rate("received_messages", before.map(|one| one.received_messages)),
+            "received_bytes": rate("received_bytes", before.map(|one| one.received_bytes)),
+            "sent_messages": rate("sent_messages", before.map(|one| one.sent_messages)),
+            "sent_bytes": rate("sent_bytes", before.map(|one| one.sent_bytes)),
+        });
+        let messages = of(&rates, "received_messages") + of(&rates, "sent_messages");
+        client["rates"] = rates;
+        busiest.push((messages, client));
+    }
+    busiest.sort_by_key(|(messages, _)| Reverse(*messages));
+    *clients = busiest.into_iter().map(|(_, client)| client).collect();
+}
+
+/// A client with its rates, each per second.
+#[derive(Deserialize)]
+struct Busy {
+    client: String,
+    user: Option<String>,
+    key: Option<String>,
+    address: String,
+    rates: Traffic,
+}
+
+fn rates(clients: Vec<Busy>) -> Table<7> {
+    let mut table = Table::new([
+        Column::Left("CLIENT"),
+        Column::Left("USER"),
+        Column::Left("ADDRESS"),
+        Column::Right("IN/s"),
+        Column::Right("BYTES IN/s"),
+        Column::Right("OUT/s"),
+        Column::Right("BYTES OUT/s"),
+    ]);
+    for Busy { client, user, key, address, rates } in clients {
+        table.push([
+            client,
+            user.or(key).unwrap_or("-".into()),
+            address,
+            rates.received_messages.to_string(),
+            bytes(rates.received_bytes),
+            rates.sent_messages.to_string(),
+            bytes(rates.sent_bytes),
+        ]);
+    }
+    table
+}
+
 fn show(one: &One) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = one.of.connect();
     let answer = admin.get(&format!("{tenant}/clients/{}", encode(&one.client)))?;
@@ -239,6 +330,8 @@ fn described(client: &Client<Vec<Subscription>>) -> String {
         ("keep alive", keep_alive),
         ("queued", format!("{queued}, {}", bytes(client.queued_bytes.unwrap_or_default()))),
         ("in flight", client.in_flight.unwrap_or_default().to_string()),
+        ("received", passed(client.traffic.received_messages, client.traffic.received_bytes)),
+        ("sent", passed(client.traffic.sent_messages, client.traffic.sent_bytes)),
     ] {
         text += &format!("{name:12} {}\n", printable(&value));
     }
@@ -250,6 +343,11 @@ fn described(client: &Client<Vec<Subscription>>) -> String {
         text += &format!("\n{table}");
     }
     text
+}
+
+/// Describes messages since the client has connected.
+fn passed(messages: u64, size: u64) -> String {
+    format!("{}, {}", plural::count(messages, "message", "messages"), bytes(size))
 }
 
 fn kick(args: &KickArgs) -> anyhow::Result<ExitCode> {

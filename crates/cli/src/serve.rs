@@ -13,11 +13,12 @@ use std::{panic, thread};
 use anyhow::{Context as _, anyhow};
 use barid_server::Broker;
 use barid_server::descriptors::Descriptors;
-use barid_server::settings::{Listener, Settings};
+use barid_server::settings::{Listener, LogFormat, Settings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -241,15 +242,12 @@ impl Log {
             .buffered_lines_limit(LINES_WAITING_MAX)
             .thread_name("barid-log")
             .finish(io::stderr());
-        tracing_subscriber::registry()
-            .with(filter)
-            .with(
-                fmt::layer()
-                    .with_writer(writer)
-                    .with_ansi(io::stderr().is_terminal())
-                    .with_target(false),
-            )
-            .try_init()?;
+        let lines = fmt::layer().with_writer(writer).with_target(false);
+        let lines = match settings.log.format {
+            LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
+        };
+        tracing_subscriber::registry().with(filter).with(lines).try_init()?;
         Ok(Self { filter: handle, _writer: guard })
     }
 

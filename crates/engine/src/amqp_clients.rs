@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use barid_core::time::WallTime;
 
+use crate::client_traffic::ClientTraffic;
 use crate::ids::ConnectionId;
 use crate::sync::Mutex;
 
@@ -33,6 +34,8 @@ pub struct AmqpClient {
     pub since: WallTime,
     /// The handle that closes the connection.
     pub connection: Arc<dyn Close>,
+    /// The messages of the connection since it was listed.
+    pub traffic: ClientTraffic,
 }
 
 /// A connection that other threads may close or wake.
@@ -79,20 +82,25 @@ impl AmqpClient {
 #[derive(Debug)]
 pub struct Listed {
     clients: Arc<AmqpClients>,
-    id: u64,
+    client: Arc<AmqpClient>,
 }
 
 impl Listed {
     /// Adds a connection to a list.
     pub fn new(clients: &Arc<AmqpClients>, client: AmqpClient) -> Self {
-        let id = client.id.0;
-        clients.0.lock().insert(id, Arc::new(client));
-        Self { clients: Arc::clone(clients), id }
+        let client = Arc::new(client);
+        clients.0.lock().insert(client.id.0, Arc::clone(&client));
+        Self { clients: Arc::clone(clients), client }
+    }
+
+    /// The messages of the connection.
+    pub fn traffic(&self) -> &ClientTraffic {
+        &self.client.traffic
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.clients.0.lock().remove(&self.id);
+        self.clients.0.lock().remove(&self.client.id.0);
     }
 }

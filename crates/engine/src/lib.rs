@@ -13,6 +13,7 @@ mod arriving;
 pub mod bindings;
 pub mod budget;
 pub mod client_trace;
+pub mod client_traffic;
 pub mod clock;
 pub mod closing;
 pub mod cluster;

@@ -45,6 +45,18 @@ impl Traffic {
     }
 }
 
+/// Messages of AMQP clients in one direction, and their bytes.
+#[derive(Debug, Default)]
+pub struct AmqpMessages([Counter; 2]);
+
+impl AmqpMessages {
+    /// Counts messages with so many bytes together.
+    pub fn add(&self, messages: u64, bytes: u64) {
+        self.0[0].add(messages);
+        self.0[1].add(bytes);
+    }
+}
+
 /// The counters of one thread for one tenant.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -52,6 +64,10 @@ pub struct Counters {
     pub received: Traffic,
     /// Packets sent to clients.
     pub sent: Traffic,
+    /// Messages that clients of AMQP have sent to queues and topics.
+    pub amqp_received: AmqpMessages,
+    /// Messages of queues and subscriptions that clients of AMQP were sent.
+    pub amqp_sent: AmqpMessages,
     dropped: [Counter; DropReason::ALL.len()],
     denied: [Counter; Action::ALL.len()],
     refused: ByQuota<Counter>,
@@ -148,6 +164,10 @@ pub struct Totals {
     pub packets_sent: [u64; 16],
     /// Bytes sent, by type.
     pub bytes_sent: [u64; 16],
+    /// Messages from clients of AMQP, and their bytes.
+    pub amqp_received: [u64; 2],
+    /// Messages to clients of AMQP, and their bytes.
+    pub amqp_sent: [u64; 2],
     /// Messages dropped, by [`DropReason`].
     pub dropped: [u64; DropReason::ALL.len()],
     /// Denials, by [`Action`].
@@ -186,6 +206,8 @@ impl Totals {
         add(&mut self.bytes_received, &counters.received.bytes);
         add(&mut self.packets_sent, &counters.sent.packets);
         add(&mut self.bytes_sent, &counters.sent.bytes);
+        add(&mut self.amqp_received, &counters.amqp_received.0);
+        add(&mut self.amqp_sent, &counters.amqp_sent.0);
         add(&mut self.dropped, &counters.dropped);
         add(&mut self.denied, &counters.denied);
         add(self.refused.as_mut_slice(), counters.refused.as_slice());
@@ -212,6 +234,8 @@ impl Totals {
         add(&mut self.bytes_received, &other.bytes_received);
         add(&mut self.packets_sent, &other.packets_sent);
         add(&mut self.bytes_sent, &other.bytes_sent);
+        add(&mut self.amqp_received, &other.amqp_received);
+        add(&mut self.amqp_sent, &other.amqp_sent);
         add(&mut self.dropped, &other.dropped);
         add(&mut self.denied, &other.denied);
         add(self.refused.as_mut_slice(), other.refused.as_slice());

@@ -180,7 +180,7 @@ impl Broker {
             retained = recovered.retained,
             keys = recovered.keys,
             managed = recovered.managed,
-            millis = shared.engine.clock.uptime().as_millis(),
+            millis = shared.engine.clock.uptime().as_millis() as u64,
             "recovered the data directory"
         );
         let clock = shared.engine.clock;
@@ -316,7 +316,7 @@ impl Broker {
         configure_bindings(&self.shared, &self.lanes, new);
         note(old.admin.tokens != new.admin.tokens, "admin.tokens");
         note(old.sys != new.sys, "sys");
-        note(old.log != new.log, "log");
+        note(old.log.level != new.log.level, "log");
         applied.limits = new.limits.clone();
         applied.tenants = new.tenants.clone();
         applied.durability = new.durability.clone();
@@ -343,7 +343,7 @@ impl Broker {
         }
         applied.admin.tokens = new.admin.tokens;
         applied.sys = new.sys.clone();
-        applied.log = new.log.clone();
+        applied.log.level.clone_from(&new.log.level);
         // Always read again, because the files may have changed under the same names.
         if let Some(tls) = &new.tls {
             match self.renew_certificates(tls) {
@@ -368,6 +368,7 @@ impl Broker {
             }
         };
         needs(old.listeners != new.listeners, "listeners");
+        needs(old.log.format != new.log.format, "log.format");
         needs(old.admin.address != new.admin.address, "admin.address");
         needs(old.management != new.management, "management");
         needs(old.data_dir != new.data_dir, "data_dir");

@@ -274,6 +274,21 @@ pub fn exposition(shared: &Shared) -> String {
             }
         }
     }
+    for (name, help, place) in [
+        ("barid_amqp_messages_total", "Messages of AMQP clients.", 0),
+        ("barid_amqp_message_bytes_total", "Bytes of these messages.", 1),
+    ] {
+        header(&mut text, name, "counter", help);
+        for Snapshot { tenant, totals, .. } in &snapshots {
+            for (direction, counts) in [("in", totals.amqp_received), ("out", totals.amqp_sent)] {
+                let count = counts[place];
+                let _ = writeln!(
+                    text,
+                    "{name}{{tenant=\"{tenant}\",direction=\"{direction}\"}} {count}"
+                );
+            }
+        }
+    }
     requests(&mut text, shared, &snapshots);
     entities::entities(&mut text, shared);
     bindings::bindings(&mut text, shared);

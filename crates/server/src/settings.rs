@@ -150,11 +150,24 @@ impl Settings {
 pub struct Log {
     /// Log level: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,barid_server=debug`.
     pub level: String,
+    /// How a line is written.
+    pub format: LogFormat,
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text, for people.
+    #[default]
+    Text,
+    /// A JSON object, for programs.
+    Json,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { level: "info".into() }
+        Self { level: "info".into(), format: LogFormat::Text }
     }
 }
 

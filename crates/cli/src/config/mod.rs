@@ -22,7 +22,7 @@ pub mod validate;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use barid_server::settings::{Listener, Management, Settings};
+use barid_server::settings::{Listener, LogFormat, Management, Settings};
 use clap::Args;
 
 use document::Document;
@@ -69,6 +69,17 @@ pub struct Overrides {
     /// Log level: error, warn, info, debug, trace, or a filter [default: info]
     #[arg(long, value_name = "LEVEL", env = "BARID_LOG")]
     pub log: Option<String>,
+    /// Lines of the log: text, or json with a JSON object in each line [default: text]
+    #[arg(long, value_name = "FORMAT", env = "BARID_LOG_FORMAT", value_parser = parse_format)]
+    pub log_format: Option<LogFormat>,
+}
+
+fn parse_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("text or json".into()),
+    }
 }
 
 /// A listener on the command line.
@@ -127,6 +138,9 @@ impl Overrides {
         }
         if let Some(log) = &self.log {
             settings.log.level.clone_from(log);
+        }
+        if let Some(format) = self.log_format {
+            settings.log.format = format;
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::container::Container;
 use crate::amqp_clients::{AmqpClient, Close, Listed};
+use crate::client_traffic::ClientTraffic;
 use crate::denials::Denial;
 use crate::denied_action::Action;
 use crate::drops::cut;
@@ -89,6 +90,7 @@ impl Container {
             peer: self.peer,
             since: turn.context.wall(),
             connection: Arc::clone(self.inbox()) as Arc<dyn Close>,
+            traffic: ClientTraffic::default(),
         };
         self.listed = Some(Listed::new(&tenant.amqp_clients, client));
     }

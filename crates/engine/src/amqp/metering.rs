@@ -89,6 +89,27 @@ impl Container {
         }
     }
 
+    /// Counts messages from the client that have arrived together.
+    pub(super) fn count_received(&self, messages: usize, bytes: usize) {
+        let (messages, bytes) = (messages as u64, bytes as u64);
+        if let Some(tenant) = self.access.tenant() {
+            tenant.counters(self.worker.id).amqp_received.add(messages, bytes);
+        }
+        if let Some(listed) = &self.listed {
+            listed.traffic().add_received(messages, bytes);
+        }
+    }
+
+    /// Counts a message to the client.
+    pub(super) fn count_sent(&self, bytes: usize) {
+        if let Some(tenant) = self.access.tenant() {
+            tenant.counters(self.worker.id).amqp_sent.add(1, bytes as u64);
+        }
+        if let Some(listed) = &self.listed {
+            listed.traffic().add_sent(1, bytes as u64);
+        }
+    }
+
     /// Returns how many bytes may be sent to the client now, at most `most`; 0: none, before a later
     /// [`Self::on_time`].
     pub(super) fn may_send(&mut self, most: usize) -> usize {

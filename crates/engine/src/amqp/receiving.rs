@@ -432,7 +432,8 @@ impl Container {
             let lock = (!settled).then_some((delivery.token, delivery.locked_until));
             encoded.clear();
             let tag = tag_of(delivery.token);
-            if encode(&delivery.entry, bytes, lock, &mut encoded).is_err() {
+            let is_whole = encode(&delivery.entry, bytes, lock, &mut encoded).is_ok();
+            if !is_whole {
                 // The message was checked when it was sent, so it has been damaged since.
                 error!(
                     queue = &*receiver.path,
@@ -445,6 +446,9 @@ impl Container {
             outbound.waiting.pop_front();
             outbound.free -= 1;
             self.has_sent(encoded.len());
+            if is_whole {
+                self.count_sent(encoded.len());
+            }
         }
         if encoded.capacity() <= SCRATCH_MAX {
             self.scratch = encoded;

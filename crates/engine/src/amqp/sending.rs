@@ -37,6 +37,7 @@ impl Container {
             send(&sender.node, messages, now, &mut commits)
         });
         self.count_batched(count.saturating_sub(1));
+        self.count_received(count, delivery.message.len());
         if let Err(error) = &sent
             && error.condition == condition::NOT_FOUND
         {

@@ -34,6 +34,7 @@ use mqtt_proto::flow::OutboundAliases;
 
 use crate::access::Permissions;
 use crate::account::Account;
+use crate::client_traffic::ClientTraffic;
 use crate::durable::{Commits, Durable, SessionJournal};
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
@@ -76,6 +77,8 @@ pub struct Session {
     owner: AtomicU64,
     outlet: Mutex<Outlet>,
     state: Mutex<State>,
+    /// The messages of the present or last connection.
+    pub traffic: ClientTraffic,
 }
 
 /// A shared reference to a session.
@@ -151,6 +154,7 @@ impl SessionRef {
             owner: AtomicU64::new(0),
             outlet: Mutex::default(),
             state: Mutex::default(),
+            traffic: ClientTraffic::default(),
         }))
     }
 }
@@ -255,6 +259,7 @@ impl Session {
             let had_client = outlet.close_connection(ReasonCode::SessionTakenOver);
             outlet.attach(link, window, survives, aliases, connack, commits);
             self.tap_outlet(outlet, true);
+            self.traffic.clear();
             self.online.store(true, Ordering::Relaxed);
             (outlet.epoch, had_client)
         })

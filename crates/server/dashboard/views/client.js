@@ -1,18 +1,31 @@
 // One client: what it is, what it has subscribed to, its packets; it can be disconnected and banned.
 
-import { find, get, path, query, send } from "../api.js";
+import { every, find, get, path, query, send } from "../api.js";
 import { button, choice, el, facts, field, form, named, section, sure, tell } from "../dom.js";
-import { bytes, duration, number, time } from "../format.js";
+import { byteRate, bytes, duration, number, rate, time } from "../format.js";
 import { subscriptions, will } from "./sessions.js";
 import { trace } from "./trace.js";
 
 export async function show(main, { tenant, names: [protocol, name], may, link, again, signal }) {
   const isMqtt = protocol === "mqtt";
-  const found = isMqtt ? await find(path`/v1/tenants/${tenant}/clients/${name}`, signal) : await ofAmqp(tenant, name, signal);
+  const look = () => (isMqtt ? find(path`/v1/tenants/${tenant}/clients/${name}`, signal) : ofAmqp(tenant, name, signal));
+  const found = await look();
   if (found == null) {
     main.append(el("p", {}, "The client ", named(name), " is not connected any more. ", el("a", { href: link("clients", tenant) }, "All clients")));
     return;
   }
+  const [received, sent] = [el("span", {}), el("span", {})];
+  let last = null;
+  const traffic = (now) => {
+    const seconds = last && (performance.now() - last.at) / 1000;
+    const write = (element, messages, size) => {
+      const passed = `${number(now[messages])} messages, ${bytes(now[size])}`;
+      element.textContent = last == null ? passed : `${passed}; ${rate((now[messages] - last[messages]) / seconds)}, ${byteRate((now[size] - last[size]) / seconds)}`;
+    };
+    write(received, "received_messages", "received_bytes");
+    write(sent, "sent_messages", "sent_bytes");
+    last = { ...now, at: performance.now() };
+  };
   const disconnect = async () => {
     const target = isMqtt ? path`/v1/tenants/${tenant}/clients/${name}` : path`/v1/tenants/${tenant}/amqp-connections/${name}`;
     await send("DELETE", target);
@@ -33,11 +46,19 @@ export async function show(main, { tenant, names: [protocol, name], may, link, a
       ["Session lasts", isMqtt && (found.expiry_seconds == null ? "for ever" : found.expiry_seconds ? `${duration(found.expiry_seconds)} longer` : "as long as the connection")],
       ["In flight", isMqtt && number(found.in_flight)],
       ["Waiting", isMqtt && `${number(found.queued_messages)} (${bytes(found.queued_bytes)})`],
+      ["Received", received],
+      ["Sent", sent],
       ["Will", found.will && will(found.will)]),
     el("div", { class: "actions" },
       may("operator") && button("Disconnect", disconnect, { class: "danger" }),
       isMqtt && el("a", { class: "button", href: link("sessions", tenant, name) }, "Session"),
       isMqtt && el("a", { class: "button", href: link("why", tenant, name) }, "Why not delivered?")));
+  traffic(found);
+  const follow = async () => {
+    const now = await look();
+    if (now?.connection === found.connection) traffic(now);
+  };
+  every(2000, signal, () => follow().catch(() => {}));
   if (isMqtt) main.append(section("Subscriptions", subscriptions(found.subscriptions)));
   if (may("operator")) main.append(trace(tenant, found.client, isMqtt, signal), ban(tenant, found, again));
 }

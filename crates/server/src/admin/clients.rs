@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use barid_core::time::WallTime;
 use barid_engine::amqp_clients::AmqpClient;
+use barid_engine::client_traffic::ClientTraffic;
 use barid_engine::session::{SessionRef, State as SessionState};
 use barid_engine::tenant::Tenant;
 use mqtt_proto::ReasonCode;
@@ -71,7 +72,30 @@ struct Client<S> {
     listener: Option<&'static str>,
     connected_at: Rfc3339,
     #[serde(flatten)]
+    traffic: Traffic,
+    #[serde(flatten)]
     session: Option<Session<S>>,
+}
+
+/// Messages since the client has connected, and the bytes of their packets.
+#[derive(Debug, Serialize)]
+struct Traffic {
+    received_messages: u64,
+    received_bytes: u64,
+    sent_messages: u64,
+    sent_bytes: u64,
+}
+
+impl Traffic {
+    fn of(traffic: &ClientTraffic) -> Self {
+        let (received, sent) = traffic.get();
+        Self {
+            received_messages: received.messages,
+            received_bytes: received.bytes,
+            sent_messages: sent.messages,
+            sent_bytes: sent.bytes,
+        }
+    }
 }
 
 /// What only a client of MQTT has.
@@ -254,6 +278,7 @@ fn describe<S>(
             address: link.peer.to_string(),
             listener: Some(link.listener),
             connected_at: WallTime::from_millis(connected_at / 1_000).into(),
+            traffic: Traffic::of(&session.traffic),
             session: Some(Session {
                 keep_alive: link.keep_alive,
                 expiry_seconds: (expiry != u32::MAX).then_some(expiry),
@@ -277,6 +302,7 @@ fn amqp(client: &Arc<AmqpClient>) -> Client<usize> {
         address: client.peer.to_string(),
         listener: None,
         connected_at: client.since.into(),
+        traffic: Traffic::of(&client.traffic),
         session: None,
     }
 }

@@ -647,7 +647,7 @@ impl Running {
         }
         if self.threads.get(self.me).watchdog().turn(start, self.turn_start) {
             let took = self.turn_start - start;
-            debug!(connection = id.0, millis = took.as_millis(), "slow turn");
+            debug!(connection = id.0, millis = took.as_millis() as u64, "slow turn");
         }
         if next == Next::Gone {
             let fd = slot.connection.socket().as_raw_fd();

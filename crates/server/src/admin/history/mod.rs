@@ -81,10 +81,10 @@ impl Counted {
     fn of(connections: usize, totals: &Totals) -> Self {
         let publish = PacketType::Publish as usize;
         let counters = [
-            totals.packets_received[publish],
-            totals.packets_sent[publish],
-            totals.bytes_received.iter().sum(),
-            totals.bytes_sent.iter().sum(),
+            totals.packets_received[publish] + totals.amqp_received[0],
+            totals.packets_sent[publish] + totals.amqp_sent[0],
+            totals.bytes_received.iter().sum::<u64>() + totals.amqp_received[1],
+            totals.bytes_sent.iter().sum::<u64>() + totals.amqp_sent[1],
             totals.dropped.iter().sum(),
         ];
         Self { connections, counters }
