@@ -137,7 +137,11 @@ fn while_telling<T>(data_dir: &Path, start: impl FnOnce() -> T) -> T {
 /// Prints the addresses for people. A failed write does not matter.
 fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Duration) {
     let mut text = format!("barid {}\n", env!("CARGO_PKG_VERSION"));
-    for (name, address) in broker.listeners() {
+    let listeners = broker.listeners();
+    // Values stand below each other, whatever the longest name is.
+    let has_management = listeners.iter().any(|(name, _)| *name == "management");
+    let width = if has_management { "management".len() } else { "listen".len() };
+    for &(name, address) in &listeners {
         let path = |listener: &Option<Listener>| match listener {
             Some(listener) => listener.path.clone(),
             None => String::new(),
@@ -146,13 +150,15 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
             "ws" => format!("ws://{address}{}", path(&settings.listeners.ws)),
             "wss" => format!("wss://{address}{}", path(&settings.listeners.wss)),
             "admin" | "management" => format!("http://{address}"),
+            "admin.https" => format!("https://{address}"),
             _ => address.to_string(),
         };
-        text += &format!("  {name:<6} {shown}\n");
+        let name = if name == "admin.https" { "admin" } else { name };
+        text += &format!("  {name:<width$} {shown}\n");
     }
     let data_dir = std::path::absolute(&settings.data_dir);
     let data_dir = data_dir.as_ref().unwrap_or(&settings.data_dir).display();
-    text += &format!("  {:<6} {data_dir}", "data");
+    text += &format!("  {:<width$} {data_dir}", "data");
     if start > LONG {
         text += &format!(", read in {:.1} s", start.as_secs_f64());
     }
@@ -162,16 +168,19 @@ fn announce(broker: &Broker, settings: &Settings, start: Duration, elapsed: Dura
         ("users", _) if !broker.allows_anybody() => ("logins", "store".into()),
         other => other,
     };
-    text += &format!("  {title:<6} {logins}\n");
+    text += &format!("  {title:<width$} {logins}\n");
     if let Some(cluster) = &settings.cluster {
         let (broker, name) = (&cluster.broker, &cluster.name);
-        text += &format!("  {:<6} {broker} of {name}\n", "peer");
+        text += &format!("  {:<width$} {broker} of {name}\n", "peer");
     }
-    if let Some((_, address)) = broker.listeners().iter().find(|(name, _)| *name == "amqp")
+    if let Some((_, address)) = listeners.iter().find(|(name, _)| *name == "amqp")
         && settings.keys.is_empty()
     {
-        text += &format!("  {:<6} none: the connection string of the emulator is valid:\n", "keys");
-        text += &format!("         {}\n", emulator(*address));
+        text += &format!(
+            "  {:<width$} none: the connection string of the emulator is valid:\n",
+            "keys"
+        );
+        text += &format!("  {:<width$} {}\n", "", emulator(*address));
     }
     text += &format!("ready in {:.1} ms\n", elapsed.as_secs_f64() * 1_000.0);
     let _ = io::stdout().write_all(text.as_bytes());

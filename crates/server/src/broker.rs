@@ -83,7 +83,7 @@ pub enum StartError {
     /// The admin address can be reached from the network, and the admin API has no password.
     #[error(
         "the admin address {0} can be reached from the network, and the admin API has no password: listen on \
-         127.0.0.1 or [::1], and let operators connect through a tunnel (ssh -L)"
+         127.0.0.1 or [::1], and on `admin.https` for other machines"
     )]
     AdminExposed(SocketAddr),
     /// A TLS listener is configured without certificates.
@@ -271,11 +271,12 @@ impl Broker {
     }
 
     /// Returns the name and the address of each listener: `mqtt`, `mqtts`, `ws`, `wss`, `amqp`, `amqps`,
-    /// `admin`, `management`.
+    /// `admin`, `admin.https`, `management`.
     pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut all: Vec<_> =
             self.listeners.iter().map(|(context, address)| (context.name, *address)).collect();
         all.push(("admin", self.admin.address()));
+        all.extend(self.admin.https().map(|address| ("admin.https", address)));
         all.extend(self.admin.management().map(|address| ("management", address)));
         all
     }
@@ -315,6 +316,8 @@ impl Broker {
         note(old.bindings != new.bindings, "bindings");
         configure_bindings(&self.shared, &self.lanes, new);
         note(old.admin.tokens != new.admin.tokens, "admin.tokens");
+        let rates = (old.admin.max_request_rate, new.admin.max_request_rate);
+        note(rates.0 != rates.1, "admin.max_request_rate");
         note(old.sys != new.sys, "sys");
         note(old.log.level != new.log.level, "log");
         applied.limits = new.limits.clone();
@@ -342,6 +345,7 @@ impl Broker {
             }
         }
         applied.admin.tokens = new.admin.tokens;
+        applied.admin.max_request_rate = new.admin.max_request_rate;
         applied.sys = new.sys.clone();
         applied.log.level.clone_from(&new.log.level);
         // Always read again, because the files may have changed under the same names.
@@ -370,6 +374,7 @@ impl Broker {
         needs(old.listeners != new.listeners, "listeners");
         needs(old.log.format != new.log.format, "log.format");
         needs(old.admin.address != new.admin.address, "admin.address");
+        needs(old.admin.https != new.admin.https, "admin.https");
         needs(old.management != new.management, "management");
         needs(old.data_dir != new.data_dir, "data_dir");
         needs(old.storage != new.storage, "storage");
@@ -398,7 +403,7 @@ impl Broker {
                 renewed = true;
             }
         }
-        if let Some(encryption) = self.admin.encryption() {
+        for encryption in self.admin.encryptions() {
             *encryption.config.write() = Arc::new(server_config(tls, alpn("management"))?);
             renewed = true;
         }

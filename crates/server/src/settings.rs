@@ -268,11 +268,20 @@ pub struct Admin {
     pub address: SocketAddr,
     /// Whether requests need a token as soon as there is one.
     pub tokens: bool,
+    /// Address of the API over TLS, also for other machines. Each request there needs a token.
+    pub https: Option<SocketAddr>,
+    /// Maximum number of requests of one token in a second; 0: no limit.
+    pub max_request_rate: u32,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 8081)), tokens: true }
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 8081)),
+            tokens: true,
+            https: None,
+            max_request_rate: 200,
+        }
     }
 }
 

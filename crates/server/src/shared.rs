@@ -28,7 +28,7 @@ use crate::settings::{Settings, Tls};
 use crate::shards::Shards;
 use crate::strangers::Strangers;
 use crate::system;
-use crate::transport::certificate_expires;
+use crate::transport::OwnCertificate;
 use crate::watchdog::Watchdog;
 
 /// State that all threads of a broker share: the engine, and the resources outside the engine.
@@ -51,8 +51,8 @@ pub struct Shared {
     pub cluster: Option<Arc<Clustering>>,
     /// The data directory, from which it keeps other brokers away; `None`: it has been released.
     data_dir: Mutex<Option<DataDir>>,
-    /// When the certificate of the TLS listeners expires.
-    certificate_expires: Mutex<Option<WallTime>>,
+    /// The certificate of the TLS listeners.
+    certificate: Mutex<Option<OwnCertificate>>,
     settings: RwLock<Arc<Settings>>,
     connection_ids: AtomicU64,
     admin_worker: usize,
@@ -104,7 +104,7 @@ impl Shared {
             shards: Shards::new(shards, workers + 1),
             cluster,
             data_dir: Mutex::new(Some(data_dir)),
-            certificate_expires: Mutex::default(),
+            certificate: Mutex::default(),
             refused_connections: Arc::default(),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
@@ -121,12 +121,17 @@ impl Shared {
 
     /// When the certificate of the TLS listeners expires; `None`: there is none, or that cannot be read.
     pub fn certificate_expires(&self) -> Option<WallTime> {
-        *self.certificate_expires.lock()
+        self.certificate.lock().as_ref()?.expires()
     }
 
-    /// Reads when the certificate expires, which the listeners have read before.
+    /// Whether the certificate of the TLS listeners is for the host of this name.
+    pub fn is_certified(&self, host: &str) -> bool {
+        self.certificate.lock().as_ref().is_some_and(|certificate| certificate.is_for(host))
+    }
+
+    /// Reads the certificate, which the listeners have read before.
     pub fn read_certificate(&self, tls: &Tls) {
-        *self.certificate_expires.lock() = certificate_expires(tls);
+        *self.certificate.lock() = OwnCertificate::read(tls);
     }
 
     /// Returns the current settings.

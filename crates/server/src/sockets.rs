@@ -8,10 +8,10 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::StartError;
-use crate::admin::{BoundAdmin, BoundManagement, Encryption, ListeningAdmin};
+use crate::admin::{BoundAdmin, BoundHttp, Encryption, ListeningAdmin};
 use crate::listener::{Acceptor, Bound, Listening};
 use crate::peering::{BoundCluster, ListeningCluster};
-use crate::settings::{Listener, Listeners, Settings};
+use crate::settings::{Listener, Listeners, Management, Settings};
 use crate::strangers::Strangers;
 use crate::transport::websocket::WebSocketOptions;
 use crate::transport::{ListenerContext, Protocol, server_config};
@@ -23,7 +23,8 @@ pub struct BoundSockets {
     cluster: Option<(BoundCluster, SocketAddr)>,
     /// The admin address in the settings.
     admin_address: SocketAddr,
-    management: Option<(BoundManagement, SocketAddr)>,
+    https: Option<(BoundHttp, SocketAddr)>,
+    management: Option<(BoundHttp, SocketAddr)>,
 }
 
 /// All addresses of a broker, listening. Clients can connect; their connections wait in the backlog until a
@@ -90,9 +91,14 @@ impl BoundSockets {
         let admin = BoundAdmin::to(admin_address)
             .map_err(|source| cannot_listen("admin", admin_address, source))?;
         let management = match &settings.management {
-            Some(management) => {
-                Some((bind_management(settings, management.address)?, management.address))
+            Some(Management { address }) => {
+                let is_required = !address.ip().to_canonical().is_loopback();
+                Some((bind_http(settings, ("management", *address), is_required)?, *address))
             }
+            None => None,
+        };
+        let https = match settings.admin.https {
+            Some(address) => Some((bind_http(settings, ("admin.https", address), true)?, address)),
             None => None,
         };
         let cluster = match &settings.cluster {
@@ -103,7 +109,7 @@ impl BoundSockets {
             }
             None => None,
         };
-        Ok(Self { listeners, admin, cluster, admin_address, management })
+        Ok(Self { listeners, admin, cluster, admin_address, https, management })
     }
 
     /// The address for other brokers.
@@ -116,9 +122,14 @@ impl BoundSockets {
     /// # Errors
     /// Fails if another process has taken an address meanwhile, or if the operating system refuses.
     pub fn listen(self, acceptor: &Acceptor) -> Result<ListeningSockets, StartError> {
-        let Self { listeners: bound, admin, cluster, admin_address, management } = self;
+        let Self { listeners: bound, admin, cluster, admin_address, https, management } = self;
         let mut admin =
             admin.listen().map_err(|source| cannot_listen("admin", admin_address, source))?;
+        if let Some((bound, address)) = https {
+            admin
+                .listen_over_tls(bound)
+                .map_err(|source| cannot_listen("admin.https", address, source))?;
+        }
         if let Some((bound, address)) = management {
             admin
                 .listen_for_management(bound)
@@ -144,23 +155,22 @@ impl BoundSockets {
     }
 }
 
-/// Binds the address for administration clients of Service Bus. It has TLS if there are certificates.
-fn bind_management(
+/// Binds an address for HTTP. It has TLS if there are certificates.
+fn bind_http(
     settings: &Settings,
-    address: SocketAddr,
-) -> Result<BoundManagement, StartError> {
-    let is_required = !address.ip().to_canonical().is_loopback();
+    (name, address): (&'static str, SocketAddr),
+    is_required: bool,
+) -> Result<BoundHttp, StartError> {
     let encryption = match &settings.tls {
         Some(tls) => {
-            let config = server_config(tls, alpn("management"))?;
+            let config = server_config(tls, alpn(name))?;
             Some(Encryption { config: Arc::new(RwLock::new(Arc::new(config))), is_required })
         }
-        None if is_required => return Err(StartError::NoCertificates("management")),
+        None if is_required => return Err(StartError::NoCertificates(name)),
         None => None,
     };
-    let bound =
-        Bound::to(address).map_err(|source| cannot_listen("management", address, source))?;
-    Ok(BoundManagement { bound, encryption })
+    let bound = Bound::to(address).map_err(|source| cannot_listen(name, address, source))?;
+    Ok(BoundHttp { bound, encryption })
 }
 
 fn cannot_listen(name: &'static str, address: SocketAddr, source: io::Error) -> StartError {
@@ -170,7 +180,7 @@ fn cannot_listen(name: &'static str, address: SocketAddr, source: io::Error) -> 
 /// Returns the ALPN protocol of a TLS listener.
 pub fn alpn(listener: &str) -> &'static str {
     match listener {
-        "wss" | "management" => "http/1.1",
+        "wss" | "management" | "admin.https" => "http/1.1",
         "amqps" => "amqp",
         _ => "mqtt",
     }

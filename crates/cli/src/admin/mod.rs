@@ -11,6 +11,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -19,6 +20,7 @@ use clap::builder::NonEmptyStringValueParser;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{Response, StatusCode};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 use ureq::{Agent, Body, RequestBuilder};
 
 /// Time-outs for connecting and for the beginning of an answer.
@@ -33,7 +35,7 @@ const JSON: &str = "application/json";
 /// Address of the running broker.
 #[derive(Args)]
 pub struct AdminArgs {
-    /// Admin address of the running broker
+    /// Admin address of the running broker; `https://HOST:PORT` for the one over TLS
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -45,6 +47,29 @@ pub struct AdminArgs {
     /// File with a token of `barid token create`, which the broker asks for as soon as it has one
     #[arg(long, value_name = "FILE", env = "BARID_TOOLS_TOKEN_FILE", value_parser = read_token)]
     token_file: Option<Token>,
+    /// File with the certificate authority of the broker, in PEM, for `https://` [default: those of this system]
+    #[arg(long, value_name = "FILE", env = "BARID_TOOLS_ADMIN_CA", value_parser = read_authorities)]
+    admin_ca: Option<Authorities>,
+}
+
+/// Certificate authorities, read from their file.
+#[derive(Clone)]
+struct Authorities(Arc<Vec<Certificate<'static>>>);
+
+fn read_authorities(file: &str) -> Result<Authorities, String> {
+    let text = fs::read(file).map_err(|error| format!("{file}: {error}"))?;
+    let found: Result<Vec<_>, _> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+        .collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(Authorities(Arc::new(found))),
+        Ok(_) => Err(format!("{file}: there is no certificate in it (PEM)")),
+        Err(error) => Err(format!("{file}: {error}")),
+    }
 }
 
 /// A token, read from its file.
@@ -87,7 +112,13 @@ pub struct TenantArgs {
 impl AdminArgs {
     /// Creates a client for this address.
     pub fn connect(&self) -> Admin {
+        let tls = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::Specific(self.authorities()))
+            .build();
         let agent = Agent::config_builder()
+            .tls_config(tls)
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_WITHIN))
             .timeout_recv_response(Some(ANSWER_WITHIN))
@@ -97,6 +128,20 @@ impl AdminArgs {
             .new_agent();
         let authorization = self.token_file.as_ref().map(|Token(token)| format!("Bearer {token}"));
         Admin { agent, address: self.admin.clone(), authorization }
+    }
+}
+
+impl AdminArgs {
+    /// The authorities that are trusted: those of this system, if no others are named.
+    fn authorities(&self) -> Arc<Vec<Certificate<'static>>> {
+        if let Some(Authorities(own)) = &self.admin_ca {
+            return Arc::clone(own);
+        }
+        if !self.admin.starts_with("https://") {
+            return Arc::default();
+        }
+        let system = rustls_native_certs::load_native_certs().certs;
+        Arc::new(system.iter().map(|one| Certificate::from_der(one).to_owned()).collect())
     }
 }
 
@@ -219,7 +264,10 @@ impl Admin {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        match self.address.contains("://") {
+            true => format!("{}{path}", self.address.trim_end_matches('/')),
+            false => format!("http://{}{path}", self.address),
+        }
     }
 
     fn call(
@@ -265,9 +313,9 @@ impl Admin {
 
     fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
         anyhow!(
-            "cannot reach http://{}: {error}\n  hint: is the broker running? `barid serve` prints its \
+            "cannot reach {}: {error}\n  hint: is the broker running? `barid serve` prints its \
              admin address; name it with --admin HOST:PORT or BARID_TOOLS_ADMIN{}",
-            self.address,
+            self.url(""),
             // `BARID_ADMIN` is an obvious but wrong guess for the variable of the tools.
             match std::env::var_os("BARID_ADMIN") {
                 Some(_) => ". (BARID_ADMIN is where `barid serve` listens)",

@@ -60,6 +60,9 @@ pub struct Overrides {
     /// HTTP for operators, /healthz and /metrics: IP:PORT [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "BARID_ADMIN", value_parser = parse_address)]
     pub admin: Option<SocketAddr>,
+    /// The same over TLS, also for other machines: IP:PORT, or `off`; needs [tls] and tokens [default: off]
+    #[arg(long, value_name = "ADDR", env = "BARID_ADMIN_HTTPS", value_parser = parse_switch)]
+    pub admin_https: Option<Switch>,
     /// Administration clients of Service Bus, over HTTP: IP:PORT, or `off`; the emulator's is 127.0.0.1:5300 [default: off]
     #[arg(long, value_name = "ADDR", env = "BARID_MANAGEMENT", value_parser = parse_switch)]
     pub management: Option<Switch>,
@@ -128,6 +131,11 @@ impl Overrides {
         if let Some(admin) = self.admin {
             settings.admin.address = admin;
         }
+        match self.admin_https {
+            None => {}
+            Some(Switch::Off) => settings.admin.https = None,
+            Some(Switch::At(address)) => settings.admin.https = Some(address),
+        }
         match self.management {
             None => {}
             Some(Switch::Off) => settings.management = None,
@@ -164,6 +172,8 @@ impl Overrides {
             Some("--amqps (BARID_AMQPS)")
         } else if self.admin.is_some() && is(&["admin", "address"]) {
             Some("--admin (BARID_ADMIN)")
+        } else if self.admin_https.is_some() && is(&["admin", "https"]) {
+            Some("--admin-https (BARID_ADMIN_HTTPS)")
         } else if self.management.is_some() && is(&["management", "address"]) {
             Some("--management (BARID_MANAGEMENT)")
         } else if self.workers.is_some() && is(&["workers"]) {

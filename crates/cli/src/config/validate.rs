@@ -68,6 +68,11 @@ fn management(settings: &Settings) -> Option<(Place, SocketAddr)> {
     Some((Place::of(&["management", "address"]), management.address))
 }
 
+/// Returns the address of the admin API over TLS, with its place in the file.
+fn https(settings: &Settings) -> Option<(Place, SocketAddr)> {
+    Some((Place::of(&["admin", "https"]), settings.admin.https?))
+}
+
 fn general(settings: &Settings, found: &mut Objections) {
     if settings.workers > MAX_WORKERS {
         found.add(
@@ -120,10 +125,11 @@ fn addresses(settings: &Settings, found: &mut Objections) {
             (name, Place::of(&["listeners", name, "address"]), listener.address)
         })
         .chain([("admin", Place::of(&["admin", "address"]), settings.admin.address)])
+        .chain(https(settings).map(|(place, address)| ("admin.https", place, address)))
         .chain(management(settings).map(|(place, address)| ("management", place, address)));
     let mut none = true;
     for (name, place, address) in all {
-        none &= matches!(name, "admin" | "management");
+        none &= matches!(name, "admin" | "admin.https" | "management");
         // Port 0 selects a free port each time.
         if address.port() != 0
             && let Some(first) = taken.insert(address, name)
@@ -174,9 +180,13 @@ fn exposure(settings: &Settings, found: &mut Objections) {
                 "{} can be reached from the network, and the admin API has no password",
                 settings.admin.address
             ),
-            "listen on 127.0.0.1 or [::1], even with [[users]]; remote operators can use a tunnel \
-             (`ssh -L 8081:127.0.0.1:8081 HOST`), and programs a proxy on this machine that authenticates them",
+            "listen on 127.0.0.1 or [::1]; for other machines, `https` in [admin] names an address with TLS, where each \
+             request needs a token of `barid token create`",
         );
+    }
+    if let Some((place, address)) = https(settings).filter(|_| settings.tls.is_none()) {
+        let hint = "add a [tls] table with `certificate` and `key`";
+        found.add(place, format!("{address} has no certificates"), hint);
     }
     if let Some((place, address)) = management(settings).filter(|(_, address)| is_exposed(*address))
     {

@@ -7,10 +7,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
-use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -22,12 +23,18 @@ use tracing::info;
 
 use super::Served;
 use super::answer::Refusal;
+use super::request_rate::Requester as Counted;
 use crate::shared::Shared;
+
+/// Marks a request over TLS, perhaps from another machine. It needs a token, whatever is configured.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote;
 
 /// The sender of a request.
 #[derive(Clone, Debug)]
 pub struct Requester {
     address: Option<SocketAddr>,
+    is_remote: bool,
     /// The token that was shown; `None`: none is needed.
     token: Option<Arc<Accepted>>,
 }
@@ -121,7 +128,12 @@ pub async fn check(
     let method = request.method().clone();
     let is_read = matches!(method, Method::GET | Method::HEAD);
     let address = request.extensions().get::<SocketAddr>().copied();
-    let requester = match identify(&served.shared, address, request.headers()) {
+    let is_remote = request.extensions().get::<Remote>().is_some();
+    let identified = identify(&served.shared, address, is_remote, request.headers());
+    if let Some(refusal) = too_many(&served, address, &identified) {
+        return refusal;
+    }
+    let requester = match identified {
         Ok(requester) => requester,
         Err(refusal) => {
             info!(address = address.map(tracing::field::display), %method, path = request.uri().path(), "refused a request without a valid token");
@@ -170,18 +182,39 @@ pub async fn show(Extension(requester): Extension<Requester>) -> Json<Allowed> {
     })
 }
 
-fn needs_token(shared: &Shared) -> bool {
-    shared.settings().admin.tokens && shared.engine.managed.count(ManagedKind::Token) > 0
+/// Counts a request that shows a token or needs one. Returns the answer if there were too many.
+fn too_many(
+    served: &Served,
+    address: Option<SocketAddr>,
+    identified: &Result<Requester, Refusal>,
+) -> Option<Response> {
+    let counted = match identified {
+        Ok(requester) => Counted::Token(requester.token.as_ref()?.id.clone()),
+        Err(_) => Counted::Refused(address?.ip()),
+    };
+    let rate = served.shared.settings().admin.max_request_rate;
+    let wait = served.rate.count(counted, rate, Instant::now()).err()?;
+    let sentence = "too many requests in a second (`max_request_rate` in [admin]): try again later";
+    let mut response = Refusal::of(StatusCode::TOO_MANY_REQUESTS, sentence).into_response();
+    let seconds = HeaderValue::from(wait.as_secs_f64().ceil() as u64);
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    Some(response)
+}
+
+fn needs_token(shared: &Shared, is_remote: bool) -> bool {
+    let has_tokens = || shared.engine.managed.count(ManagedKind::Token) > 0;
+    is_remote || shared.settings().admin.tokens && has_tokens()
 }
 
 fn identify(
     shared: &Shared,
     address: Option<SocketAddr>,
+    is_remote: bool,
     headers: &HeaderMap,
 ) -> Result<Requester, Refusal> {
     let managed = &shared.engine.managed;
-    if !needs_token(shared) {
-        return Ok(Requester { address, token: None });
+    if !needs_token(shared, is_remote) {
+        return Ok(Requester { address, is_remote, token: None });
     }
     let wrong = |sentence: &str| Refusal::of(StatusCode::UNAUTHORIZED, sentence);
     let mut written = headers.get_all(AUTHORIZATION).iter();
@@ -206,7 +239,7 @@ fn identify(
         role: token.role,
         tenant: token.tenant.map(String::into_boxed_str),
     };
-    Ok(Requester { address, token: Some(Arc::new(token)) })
+    Ok(Requester { address, is_remote, token: Some(Arc::new(token)) })
 }
 
 impl Requester {
@@ -243,7 +276,7 @@ impl Requester {
     /// answers that take long.
     pub fn is_still_valid(&self, shared: &Shared) -> bool {
         let managed = &shared.engine.managed;
-        let needs_token = needs_token(shared);
+        let needs_token = needs_token(shared, self.is_remote);
         let Some(own) = &self.token else { return !needs_token };
         let token = managed.get(ManagedKind::Token, &own.id);
         let token = token.and_then(|text| Token::from_text(&text).ok());

@@ -1,12 +1,15 @@
 //! Access control: which requests are answered at all.
 //!
-//! The admin API listens on loopback only. Browsers on this machine run untrusted programs, so two kinds of
+//! Without TLS the admin API listens on loopback only. Browsers on this machine run untrusted programs, so two kinds of
 //! requests from browsers are refused:
 //!
 //! - Requests for a name that an attacker has resolved to this machine (DNS rebinding). The name is in
 //!   `Host`, and is none of those that are answered.
 //! - Requests of another site's page for the address itself. They have a foreign `Origin`, or a
 //!   `Sec-Fetch-Site` that says so. The browser sets both, and a page cannot change them.
+//!
+//! Over TLS, other machines ask, and every request has a token. There the name in `Host` has to be one of the certificate's,
+//! or an address.
 //!
 //! Answered are the requests of the dashboard's own pages, and of programs that are no browsers.
 
@@ -30,9 +33,34 @@ const ENTERED: &[u8] = b"none";
 
 /// Refuses a request that is not answered, no matter what it asks for.
 pub fn check(request: &Parts) -> Result<(), Refusal> {
-    let host = host(request)?;
-    check_origin(request, &host)?;
+    let host = host(request, is_loopback, |host| {
+        format!(
+            "only localhost, 127.0.0.1 and [::1] are accepted as Host, not {host:?}, which protects against DNS \
+             rebinding. From another machine, use `admin.https`, or a tunnel: ssh -L 8081:127.0.0.1:8081 HOST"
+        )
+    })?;
+    check_origin(request, "http", &host)?;
     check_length(request)
+}
+
+/// Refuses a request over TLS that is not answered, no matter what it asks for. `is_certified` returns whether the
+/// certificate is for a host.
+pub fn check_over_tls(request: &Parts, is_certified: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+    let is_own = |authority: &Authority| {
+        !authority.as_str().contains('@')
+            && (is_address(authority.host()) || is_certified(authority.host()))
+    };
+    let host = host(request, is_own, |host| {
+        format!("the certificate is not for {host:?}, and neither is the request")
+    })?;
+    check_origin(request, "https", &host)?;
+    check_length(request)
+}
+
+/// Whether a host is given as an address, which no attacker can have resolved.
+fn is_address(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner.map_or(host.parse::<Ipv4Addr>().is_ok(), |inner| inner.parse::<Ipv6Addr>().is_ok())
 }
 
 /// Refuses a request whose body has no length. One way to delimit a body is enough, so that no proxy can see a
@@ -45,8 +73,12 @@ pub fn check_length(request: &Parts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the host that the client addresses, which has to be this machine.
-fn host(request: &Parts) -> Result<Authority, Refusal> {
+/// Returns the host that the client addresses, which has to be this one. `foreign` says what is wrong with another one.
+fn host(
+    request: &Parts,
+    is_own: impl Fn(&Authority) -> bool,
+    foreign: impl Fn(&str) -> String,
+) -> Result<Authority, Refusal> {
     let unclear = || {
         Refusal::bad_request(
             "the request must have exactly one Host header, with a host and optionally a port",
@@ -57,14 +89,8 @@ fn host(request: &Parts) -> Result<Authority, Refusal> {
     // A target in absolute form contains another host, which takes precedence (RFC 9112, 3.2.2).
     let target = request.uri.authority();
     for authority in [Some(&host), target].into_iter().flatten() {
-        if !is_loopback(authority) {
-            let sentence = format!(
-                "only localhost, 127.0.0.1 and [::1] are accepted as Host, not {:?}, which protects against DNS \
-                 rebinding. From another machine, use a tunnel: \
-                 ssh -L 8081:127.0.0.1:8081 HOST",
-                authority.host()
-            );
-            return Err(Refusal::forbidden(sentence));
+        if !is_own(authority) {
+            return Err(Refusal::forbidden(foreign(authority.host())));
         }
     }
     Ok(host)
@@ -94,11 +120,11 @@ fn is_loopback(authority: &Authority) -> bool {
         || host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn check_origin(request: &Parts, host: &Authority) -> Result<(), Refusal> {
+fn check_origin(request: &Parts, scheme: &str, host: &Authority) -> Result<(), Refusal> {
     let is_change = !matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let has_origin = request.headers.contains_key(ORIGIN);
     let has_site = request.headers.contains_key(FETCH_SITE);
-    let own = format!("http://{host}");
+    let own = format!("{scheme}://{host}");
     let is_own = |origin: &HeaderValue| origin.as_bytes().eq_ignore_ascii_case(own.as_bytes());
     let is_own_site = |site: &HeaderValue| {
         site.as_bytes() == SAME_ORIGIN || !is_change && site.as_bytes() == ENTERED
@@ -202,6 +228,29 @@ mod tests {
         let twice = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "null")];
         assert_eq!(status("GET", "/", &twice), 403);
         assert_eq!(status("DELETE", "/", &[("host", "localhost")]), 200);
+    }
+
+    #[test]
+    fn over_tls_the_name_is_one_of_the_certificate() {
+        let status = |host: &str, origin: Option<&str>| {
+            let mut request = Request::builder().method("POST").header("host", host);
+            if let Some(origin) = origin {
+                request = request.header("origin", origin);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            let checked = check_over_tls(&parts, |host| host == "broker.example");
+            checked.map_or_else(|refusal| refusal.status().as_u16(), |()| 200)
+        };
+        for host in ["broker.example", "broker.example:8444", "10.0.0.7:8444", "[2001:db8::7]"] {
+            assert_eq!(status(host, None), 200, "{host}");
+        }
+        for host in ["evil.example", "broker.example.evil.example", "localhost", "10.0.0.7.evil"] {
+            assert_eq!(status(host, None), 403, "{host}");
+        }
+        assert_eq!(status("me@broker.example", None), 400);
+        assert_eq!(status("broker.example:1", Some("https://broker.example:1")), 200);
+        assert_eq!(status("broker.example:1", Some("http://broker.example:1")), 403);
+        assert_eq!(status("broker.example", Some("https://evil.example")), 403);
     }
 
     #[test]

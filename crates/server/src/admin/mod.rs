@@ -31,6 +31,7 @@ mod publish;
 mod quotas;
 mod readable;
 mod receivers;
+mod request_rate;
 mod retained;
 mod rfc3339;
 mod service_bus;
@@ -75,6 +76,7 @@ use answer::Refusal;
 pub use connections::Encryption;
 use history::History;
 use progress::Progress;
+use request_rate::RequestRate;
 use trace::Traces;
 
 /// Maximum time for the body of a request to arrive. Beyond it, the request is refused with 408.
@@ -101,8 +103,8 @@ pub struct BoundAdmin {
     runtime: Runtime,
 }
 
-/// The address of the administration protocol of Service Bus, bound but not listening.
-pub struct BoundManagement {
+/// A further address, bound but not listening.
+pub struct BoundHttp {
     pub bound: Bound,
     pub encryption: Option<Encryption>,
 }
@@ -111,12 +113,13 @@ pub struct BoundManagement {
 pub struct ListeningAdmin {
     address: SocketAddr,
     listener: tokio::net::TcpListener,
-    management: Option<ListeningManagement>,
+    https: Option<ListeningHttp>,
+    management: Option<ListeningHttp>,
     runtime: Runtime,
 }
 
-/// The address of the administration protocol of Service Bus, listening.
-struct ListeningManagement {
+/// A further address, listening.
+struct ListeningHttp {
     address: SocketAddr,
     listener: tokio::net::TcpListener,
     encryption: Option<Encryption>,
@@ -125,6 +128,7 @@ struct ListeningManagement {
 /// The HTTP server, on a thread of its own.
 pub struct Admin {
     address: SocketAddr,
+    https: Option<(SocketAddr, Option<Encryption>)>,
     management: Option<(SocketAddr, Option<Encryption>)>,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -150,35 +154,55 @@ impl BoundAdmin {
             let _entered = runtime.enter();
             tokio::net::TcpListener::from_std(bound.listen()?)?
         };
-        Ok(ListeningAdmin { address, listener, management: None, runtime })
+        Ok(ListeningAdmin { address, listener, https: None, management: None, runtime })
     }
 }
 
 impl ListeningAdmin {
+    /// Also starts to listen for operators who connect over TLS.
+    pub fn listen_over_tls(&mut self, bound: BoundHttp) -> io::Result<()> {
+        self.https = Some(self.listen_on(bound)?);
+        Ok(())
+    }
+
     /// Also starts to listen for administration clients of Service Bus.
-    pub fn listen_for_management(&mut self, bound: BoundManagement) -> io::Result<()> {
-        let BoundManagement { bound, encryption } = bound;
+    pub fn listen_for_management(&mut self, bound: BoundHttp) -> io::Result<()> {
+        self.management = Some(self.listen_on(bound)?);
+        Ok(())
+    }
+
+    fn listen_on(&self, bound: BoundHttp) -> io::Result<ListeningHttp> {
+        let BoundHttp { bound, encryption } = bound;
         let address = bound.address();
         let _entered = self.runtime.enter();
         let listener = tokio::net::TcpListener::from_std(bound.listen()?)?;
-        self.management = Some(ListeningManagement { address, listener, encryption });
-        Ok(())
+        Ok(ListeningHttp { address, listener, encryption })
     }
 
     /// Starts the thread that serves.
     pub fn start(self, shared: Arc<Shared>, lanes: Lanes, descriptors: Descriptors) -> Admin {
-        let Self { address, listener, management, runtime } = self;
-        let serving = management
-            .as_ref()
-            .map(|management| (management.address, management.encryption.clone()));
+        let Self { address, listener, https, management, runtime } = self;
+        let serving = |one: &Option<ListeningHttp>| {
+            one.as_ref().map(|one| (one.address, one.encryption.clone()))
+        };
+        let (over_tls, for_service_bus) = (serving(&https), serving(&management));
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async {
                 let served = Served::new(shared, lanes);
                 let (shared, history) = (Arc::clone(&served.shared), Arc::clone(&served.history));
+                let remote = async {
+                    match https {
+                        Some(ListeningHttp { listener, encryption, .. }) => {
+                            let service = Service::over_tls(served.clone());
+                            connections::serve(listener, encryption, service, descriptors).await
+                        }
+                        None => std::future::pending().await,
+                    }
+                };
                 let manage = async {
                     match management {
-                        Some(ListeningManagement { address, listener, encryption }) => {
+                        Some(ListeningHttp { address, listener, encryption }) => {
                             let service = Service::of_service_bus(served.clone(), address);
                             connections::serve(listener, encryption, service, descriptors).await
                         }
@@ -187,6 +211,7 @@ impl ListeningAdmin {
                 };
                 tokio::select! {
                     never = connections::serve(listener, None, Service::new(served.clone()), descriptors) => match never {},
+                    never = remote => match never {},
                     never = manage => match never {},
                     never = history.run(&shared) => match never {},
                     // At the end, a slow client is not waited for.
@@ -199,7 +224,7 @@ impl ListeningAdmin {
             .name("barid-admin".into())
             .spawn(serve)
             .expect("the operating system has room for a thread");
-        Admin { address, management: serving, stop, thread }
+        Admin { address, https: over_tls, management: for_service_bus, stop, thread }
     }
 }
 
@@ -214,9 +239,14 @@ impl Admin {
         self.management.as_ref().map(|(address, _)| *address)
     }
 
-    /// Returns the TLS of the address for administration clients of Service Bus.
-    pub fn encryption(&self) -> Option<&Encryption> {
-        self.management.as_ref()?.1.as_ref()
+    /// Returns the address for operators who connect over TLS.
+    pub fn https(&self) -> Option<SocketAddr> {
+        self.https.as_ref().map(|(address, _)| *address)
+    }
+
+    /// Returns the TLS of all these addresses.
+    pub fn encryptions(&self) -> impl Iterator<Item = &Encryption> {
+        [&self.https, &self.management].into_iter().flatten().filter_map(|(_, tls)| tls.as_ref())
     }
 
     /// Stops the server.
@@ -253,6 +283,8 @@ struct Served {
     streams: Arc<Semaphore>,
     /// The clients that are traced.
     traces: Arc<Traces>,
+    /// The requests of each token.
+    rate: Arc<RequestRate>,
     /// The rates of the last hours.
     history: Arc<History>,
 }
@@ -263,21 +295,43 @@ impl Served {
         let answering = Arc::new(Semaphore::new(ANSWERED_TOGETHER));
         let streams = Arc::new(Semaphore::new(streams::STREAMS_MAX));
         let history = Arc::new(History::new());
-        Self { shared, lanes, backups, answering, streams, traces: Arc::default(), history }
+        Self {
+            shared,
+            lanes,
+            backups,
+            answering,
+            streams,
+            traces: Arc::default(),
+            rate: Arc::default(),
+            history,
+        }
     }
 }
+
+type Check = Arc<dyn Fn(&Parts) -> Result<(), Refusal> + Send + Sync>;
 
 /// The service that answers requests, independent of the connection.
 #[derive(Clone)]
 struct Service {
     routes: TowerToHyperService<Router>,
     /// Refuses requests, no matter what they ask for.
-    check: fn(&Parts) -> Result<(), Refusal>,
+    check: Check,
+    /// Whether requests come over TLS, perhaps from other machines.
+    is_remote: bool,
     answering: Arc<Semaphore>,
 }
 
 impl Service {
-    /// The admin API.
+    /// The admin API over TLS.
+    fn over_tls(served: Served) -> Self {
+        let shared = Arc::clone(&served.shared);
+        let check = Arc::new(move |parts: &Parts| {
+            guard::check_over_tls(parts, |host| shared.is_certified(host))
+        });
+        Self { check, is_remote: true, ..Self::new(served) }
+    }
+
+    /// The admin API, for this machine.
     fn new(served: Served) -> Self {
         let answering = Arc::clone(&served.answering);
         let routes = Router::new()
@@ -331,7 +385,8 @@ impl Service {
             .fallback(answer::no_such_path)
             .method_not_allowed_fallback(answer::no_such_method)
             .with_state(served);
-        Self { routes: TowerToHyperService::new(routes), check: guard::check, answering }
+        let routes = TowerToHyperService::new(routes);
+        Self { routes, check: Arc::new(guard::check), is_remote: false, answering }
     }
 
     /// The administration protocol of Service Bus, on a listener with this address. Every request is signed, so
@@ -339,7 +394,8 @@ impl Service {
     fn of_service_bus(served: Served, listener: SocketAddr) -> Self {
         let answering = Arc::clone(&served.answering);
         let routes = service_bus::routes(served, listener);
-        Self { routes: TowerToHyperService::new(routes), check: guard::check_length, answering }
+        let routes = TowerToHyperService::new(routes);
+        Self { routes, check: Arc::new(guard::check_length), is_remote: false, answering }
     }
 
     /// Answers a request. If its head or body is refused, the connection is closed after the answer, because
@@ -358,6 +414,9 @@ impl Service {
                 progress.answers();
                 let mut request = Request::from_parts(parts, Body::from(body));
                 request.extensions_mut().insert(progress.clone());
+                if self.is_remote {
+                    request.extensions_mut().insert(access::Remote);
+                }
                 let response = self.dispatch(request).await;
                 progress.waits();
                 response

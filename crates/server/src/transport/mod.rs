@@ -10,7 +10,7 @@ use barid_auth::CertificateNames;
 use barid_engine::ids::ConnectionId;
 use barid_engine::wire::Wire;
 pub use proxy::Proxied;
-pub use tls::{CertificateError, Revocations, certificate_expires, revocations, server_config};
+pub use tls::{CertificateError, OwnCertificate, Revocations, revocations, server_config};
 use tls_stream::TlsStream;
 
 use std::io::{self, Read, Write};

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use barid_auth::{CertificateNames, Revocable, RevocationList};
 use barid_core::time::WallTime;
 use hashbrown::HashSet;
-use rustls::server::WebPkiClientVerifier;
+use rustls::client::verify_server_name;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use thiserror::Error;
 
 use crate::settings::Tls;
@@ -136,10 +137,31 @@ pub fn revocations(tls: &Tls) -> Result<Revocations, CertificateError> {
     Ok(all)
 }
 
-/// Returns when the broker's certificate expires; `None`: that cannot be read.
-pub fn certificate_expires(tls: &Tls) -> Option<WallTime> {
-    let chain = certificates(&tls.certificate, "certificate").ok()?;
-    CertificateNames::of(chain.first()?)?.expires()
+/// The broker's certificate.
+#[derive(Debug)]
+pub struct OwnCertificate(CertificateDer<'static>);
+
+impl OwnCertificate {
+    /// Reads it; `None`: the file cannot be read.
+    pub fn read(tls: &Tls) -> Option<Self> {
+        let chain = certificates(&tls.certificate, "certificate").ok()?;
+        chain.into_iter().next().map(Self)
+    }
+
+    /// Returns when it expires; `None`: that cannot be read.
+    pub fn expires(&self) -> Option<WallTime> {
+        CertificateNames::of(&self.0)?.expires()
+    }
+
+    /// Whether it is for the host of this name.
+    pub fn is_for(&self, host: &str) -> bool {
+        let (Ok(parsed), Ok(name)) =
+            (ParsedCertificate::try_from(&self.0), ServerName::try_from(host))
+        else {
+            return false;
+        };
+        verify_server_name(&parsed, &name).is_ok()
+    }
 }
 
 fn revocation_lists(
