@@ -119,7 +119,8 @@ PATHS = [("GET", "/v1/tenants", VIEWER), ("GET", "/metrics", VIEWER), ("GET", "/
          ("POST", "/v1/tenants/default/publish", OPERATOR), ("GET", "/v1/tenants/default/messages?filter=a%23", OPERATOR),
          ("POST", "/v1/logins/changed", OPERATOR), ("PUT", "/v1/users/default/ada", ADMIN), ("PUT", "/v1/tenants/default", ADMIN),
          ("GET", "/v1/tokens", ADMIN), ("POST", "/v1/tokens", ADMIN), ("DELETE", "/v1/tokens/x", ADMIN), ("GET", "/v1/backup", ADMIN),
-         ("PATCH", "/v1/shards/0", ADMIN), ("GET", "/v1/requester", VIEWER), ("GET", "/v1/broker", VIEWER), ("GET", "/v1/history", VIEWER)]
+         ("PATCH", "/v1/shards/0", ADMIN), ("GET", "/v1/requester", VIEWER), ("GET", "/v1/broker", VIEWER), ("GET", "/v1/history", VIEWER),
+         ("GET", "/v1/events?rate=0", VIEWER)]
 
 
 def test_roles(admin, tokens):

@@ -17,6 +17,7 @@ mod completions;
 mod config;
 mod doctor;
 mod entity;
+mod events;
 mod limit;
 mod man;
 mod migrate;
@@ -121,6 +122,8 @@ enum Command {
     Why(why::Args),
     /// Show the packets of a client as they pass
     Trace(trace::Args),
+    /// Show what happens in a running broker
+    Events(events::Args),
     /// Show the cluster that a running broker belongs to
     Cluster(cluster::Args),
     /// List, close and open the shards of a running broker
@@ -165,6 +168,7 @@ fn main() -> ExitCode {
         Command::Session(args) => session::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Events(args) => events::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Shard(args) => shard::run(&args),
         Command::Backup(args) => backup::run(&args),

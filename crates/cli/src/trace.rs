@@ -1,21 +1,16 @@
 //! `barid trace`: the packets of one client as they pass.
 
-use std::io::{BufRead as _, BufReader, Read};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use serde::Deserialize;
-use serde::de::{MapAccess, Visitor};
-use serde_json::Value;
 
+use crate::admin::events::{Events, Fields, as_json};
 use crate::admin::{TenantArgs, encode, printable};
 use crate::output::print_on;
 use crate::{plural, span};
-
-/// Maximum length of a line of the stream, in bytes.
-const LINE_MAX: u64 = 1024 * 1024;
 
 /// Show the packets of a client as they pass
 #[derive(clap::Args)]
@@ -68,7 +63,7 @@ pub fn follow(client: &str, options: &Options) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = options.of.connect();
     let (client, Options { payload, rate, .. }) = (encode(client), options);
     let path = format!("{tenant}/clients/{client}/trace?payload={payload}&rate={rate}");
-    let mut events = Events(BufReader::new(admin.stream(&path)?));
+    let mut events = Events::of(admin.stream(&path)?);
     let until = options.span.map(|span| Instant::now() + span);
     let mut left = options.count.unwrap_or(u64::MAX);
     while left > 0 && until.is_none_or(|until| Instant::now() < until) {
@@ -88,32 +83,6 @@ pub fn follow(client: &str, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The events of a stream.
-struct Events<R>(BufReader<R>);
-
-impl<R: Read> Events<R> {
-    /// Reads the next event, with its data. `Some(None)`: the broker has shown that it is alive. `None`: the stream has
-    /// ended.
-    fn next(&mut self) -> anyhow::Result<Option<Option<(String, String)>>> {
-        let mut name = String::new();
-        let mut line = String::new();
-        loop {
-            line.clear();
-            if (&mut self.0).take(LINE_MAX).read_line(&mut line).unwrap_or(0) == 0 {
-                return Ok(None);
-            }
-            let line = line.trim_end();
-            if let Some(text) = line.strip_prefix("event: ") {
-                name = text.into();
-            } else if let Some(data) = line.strip_prefix("data: ") {
-                return Ok(Some(Some((name, data.into()))));
-            } else if line.starts_with(':') {
-                return Ok(Some(None));
-            }
-        }
-    }
-}
-
 /// What the data of any event has. The fields of a packet keep their order.
 #[derive(Deserialize)]
 struct Data {
@@ -128,39 +97,6 @@ struct Data {
     address: Option<String>,
     reason: Option<String>,
     packets: Option<u64>,
-}
-
-#[derive(Default)]
-struct Fields(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Fields;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("fields")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
-    }
-}
-
-/// Puts the name of the event in front of its data.
-fn as_json(name: &str, data: &str) -> anyhow::Result<String> {
-    let rest = data.strip_prefix('{').context("the broker has sent a broken event")?;
-    Ok(format!("{{\"event\":\"{name}\",{rest}\n"))
 }
 
 fn as_text(name: &str, data: Data) -> String {
@@ -229,20 +165,5 @@ mod tests {
         let packet = r#"{"at":"x","direction":"sent","packet":"PUBLISH","bytes":1,"fields":{"topic":"\u001b[2J\n\u009b"}}"#;
         let line = text("packet", packet);
         assert!(!line.trim_end().chars().any(char::is_control), "{line:?}");
-    }
-
-    #[test]
-    fn events_and_signs_of_life_are_told_apart() {
-        let stream = ": tracing\n\nevent: packet\ndata: {}\n\n:\n\n";
-        let mut events = Events(BufReader::new(stream.as_bytes()));
-        let mut read = Vec::new();
-        while let Some(event) = events.next().expect("it can be read") {
-            read.push(event);
-        }
-        assert_eq!(read, [None, Some(("packet".into(), "{}".into())), None]);
-        assert_eq!(
-            as_json("packet", r#"{"at":"x"}"#).expect("an object"),
-            "{\"event\":\"packet\",\"at\":\"x\"}\n"
-        );
     }
 }

@@ -9,6 +9,7 @@ use tracing::info;
 use crate::agenda::Task;
 use crate::context::Context;
 use crate::denials::{self, Denial, Line};
+use crate::events::Event;
 use crate::names::{DEFAULT_TENANT, tenant_of};
 use crate::tenant::Tenant;
 
@@ -35,6 +36,7 @@ impl Context {
     pub fn deny(&self, tenant: &Arc<Tenant>, denial: &Denial<'_>) {
         let now = self.worker.now;
         tenant.counters(self.worker.id).denied(denial.action);
+        self.engine.events.tell(&Event::Denied { tenant: &tenant.name, denial });
         match tenant.denials.note(now, denial, || self.engine.denial_lines.admit(now)) {
             Line::Written => denials::write(&tenant.name, denial),
             Line::Summed { first: false } => {}

@@ -12,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::denials::AllLines;
 use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
+use crate::events::{Event, Events};
 use crate::managed::Managed;
 use crate::queued::Full;
 use crate::random::Random;
@@ -44,6 +45,8 @@ pub struct Engine {
     pub rounds: Rounds,
     /// The other brokers; `None`: there is no cluster.
     pub cluster: Option<Arc<Cluster>>,
+    /// Those who are told what happens.
+    pub events: Arc<Events>,
     sys_interval: AtomicU32,
     session_ids: AtomicU64,
 }
@@ -85,7 +88,12 @@ impl Engine {
         let shards = Arc::new(Shards::among(storage, queue_memory, others));
         let sources = shards.sources().clone();
         let agenda = Agenda::new(clock, sources.clone());
+        let managed = Arc::new(Managed::new(Arc::clone(&shards)));
+        let events = Arc::new(Events::default());
+        let heard = Arc::clone(&events);
+        managed.on_change(move |kind, name| heard.tell(&Event::Changed { kind, name }));
         Self {
+            events,
             clock,
             random,
             tenants: Tenants::new(
@@ -97,7 +105,7 @@ impl Engine {
                 cluster.clone(),
             ),
             cluster,
-            managed: Arc::new(Managed::new(Arc::clone(&shards))),
+            managed,
             shards,
             alarm: Arc::new(agenda.clone()),
             agenda,
@@ -138,8 +146,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Publishes the state of another broker of the cluster below `$SYS`.
+    /// Tells the state of another broker of the cluster, also below `$SYS`.
     pub fn tell_member(&self, name: &str, state: &'static str) {
+        self.events.tell(&Event::Member { broker: name, state });
         let task = Task::PublishMember { name: name.into(), state };
         self.agenda.schedule(self.clock.now(), task);
     }

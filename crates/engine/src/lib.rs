@@ -28,6 +28,7 @@ pub mod durable;
 mod encode;
 pub mod engine;
 pub mod entities;
+pub mod events;
 pub mod faults;
 pub mod housekeeping;
 pub mod ids;

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use barid_core::durable::RecoveryError;
 use barid_engine::durable::{Committing, DurableShard};
 use barid_engine::engine::Engine;
+use barid_engine::events::Event;
 use barid_engine::recovery::{self, Counts};
 use barid_engine::worker::Worker;
 use barid_engine::{closing, opening};
@@ -85,6 +86,7 @@ impl Shards {
         }
         running.join();
         info!(shard, "shard closed");
+        engine.events.tell(&Event::Shard { shard, is_open: false });
         true
     }
 
@@ -113,6 +115,7 @@ impl Shards {
         opening::serve(engine, shard);
         *threads = Some(running);
         info!(shard, sessions = counts.sessions, keys = counts.keys, "shard opened");
+        engine.events.tell(&Event::Shard { shard, is_open: true });
         Ok(Some(counts))
     }
 

@@ -1,6 +1,7 @@
 //! HTTP client for the admin address of a running broker.
 
 pub mod answers;
+pub mod events;
 mod moment;
 mod table;
 

@@ -497,6 +497,7 @@ impl Container {
         self.engine.abort();
         self.forget_all(turn);
         self.tap_end();
+        self.tell_end(turn);
     }
 
     pub(super) fn forget_all(&mut self, turn: &mut Turn<'_>) {

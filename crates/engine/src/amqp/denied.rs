@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use super::container::Container;
+use super::tapped::ENDED;
 use crate::amqp_clients::{AmqpClient, Close, Listed};
 use crate::client_traffic::ClientTraffic;
 use crate::denials::Denial;
 use crate::denied_action::Action;
 use crate::drops::cut;
+use crate::events::{self, Event};
+use crate::tapping::Protocol;
 use crate::tenant::Tenant;
 use crate::turn::Turn;
 
@@ -93,6 +96,31 @@ impl Container {
             traffic: ClientTraffic::default(),
         };
         self.listed = Some(Listed::new(&tenant.amqp_clients, client));
+        if turn.context.engine.events.are_heard() {
+            let (tenant, client) = (&*tenant.name, &self.as_told());
+            turn.context.engine.events.tell(&Event::Connected { tenant, client });
+        }
+    }
+
+    /// The client, as events name it.
+    fn as_told(&self) -> events::Client<'_> {
+        events::Client {
+            id: &self.container_id,
+            user: self.access.user(),
+            protocol: Protocol::Amqp,
+            connection: self.inbox().connection(),
+            peer: self.peer,
+        }
+    }
+
+    /// Tells that the connection has ended, if it was told that it began.
+    pub(super) fn tell_end(&mut self, turn: &Turn<'_>) {
+        let events = &turn.context.engine.events;
+        let (Some(_), Some(tenant)) = (self.listed.take(), self.access.tenant()) else { return };
+        if events.are_heard() {
+            let (tenant, client) = (&*tenant.name, &self.as_told());
+            events.tell(&Event::Disconnected { tenant, client, reason: ENDED });
+        }
     }
 
     /// Counts the connection as lost, unless it has been closed.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::container::Container;
 use crate::tapping::{Protocol, Tap, Tapped, Tracer};
 
+/// What is said of the end of a connection. AMQP has no packet that always says more.
+pub(super) const ENDED: &str = "the connection has ended";
+
 /// The tap of a connection whose client may be traced.
 #[derive(Debug, Default)]
 pub(super) struct ContainerTap {
@@ -56,7 +59,7 @@ impl Container {
     /// Copies that the connection has ended.
     pub(super) fn tap_end(&mut self) {
         if let Some(tap) = self.tapped.tap.take() {
-            tap.ended("the connection has ended");
+            tap.ended(ENDED);
         }
     }
 

@@ -23,6 +23,7 @@ use super::wanted::{Enhanced, Refusal, assigned_client_id, connack_properties, w
 use crate::access::{Permissions, may_publish};
 use crate::context::Context;
 use crate::durable::Commits;
+use crate::events::Event;
 use crate::ids::ConnectionId;
 use crate::limits::{Limits, Quota};
 use crate::names::{full_name, tenant_of};
@@ -218,6 +219,8 @@ pub fn admit(
         is_paced,
         tap: None,
     };
+    let told = &client.as_told();
+    context.engine.events.tell(&Event::Connected { tenant: &client.tenant.name, client: told });
     // They may have changed since the checks above.
     client.follow_limits();
     for filter in &revoked {

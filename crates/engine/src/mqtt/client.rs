@@ -23,13 +23,14 @@ use super::subscribe::Unfinished;
 use crate::access::Permissions;
 use crate::durability::Durability;
 use crate::durable::Commits;
+use crate::events::{self, Event};
 use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
 use crate::limits::{Limits, Quota};
 use crate::owner::{Farewell, Owner, is_same};
 use crate::quotas::Metered;
 use crate::session::{Session, SessionRef, Stint};
-use crate::tapping::Tap;
+use crate::tapping::{Protocol, Tap};
 use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
 use crate::user_limits::UserLimits;
@@ -235,6 +236,17 @@ impl Client {
     /// Returns the client identifier.
     pub fn client_id(&self) -> &str {
         &self.session.client_id
+    }
+
+    /// The client, as events name it.
+    pub(super) fn as_told(&self) -> events::Client<'_> {
+        events::Client {
+            id: &self.session.client_id,
+            user: self.holder.as_ref().map(|holder| holder.name()),
+            protocol: Protocol::Mqtt(self.version),
+            connection: self.id,
+            peer: self.peer,
+        }
     }
 
     /// Handles the whole packets in `bytes`, after the rest of an unfinished packet, and sends the answers.
@@ -638,6 +650,11 @@ impl Client {
         let _ = out.flush();
         if let Some(tap) = &self.tap {
             tap.ended(&end.to_string());
+        }
+        let events = &turn.context.engine.events;
+        if events.are_heard() {
+            let (tenant, client, reason) = (&*self.tenant.name, &self.as_told(), &*end.to_string());
+            events.tell(&Event::Disconnected { tenant, client, reason });
         }
         let will = !matches!(end, End::Disconnected { with_will: false });
         if will {

@@ -76,7 +76,7 @@ const fn rule(path: &'static str, read: Role, change: Role, tenant: Tenant) -> R
 }
 
 /// The first rule whose path is the beginning of a path decides.
-const RULES: [Rule; 21] = {
+const RULES: [Rule; 22] = {
     use Role::{Admin, Operator, Viewer};
     use Tenant::{Confined, InPath, Never, NeverChanged};
     [
@@ -102,6 +102,7 @@ const RULES: [Rule; 21] = {
         rule("/v1/tokens", Admin, Admin, Confined),
         rule("/v1/requester", Viewer, Admin, Confined),
         rule("/v1/history", Viewer, Admin, Confined),
+        rule("/v1/events", Viewer, Admin, Confined),
         rule("/v1/broker", Viewer, Admin, Never),
         rule("/v1/cluster", Viewer, Admin, Never),
         rule("/v1/shards", Viewer, Admin, Never),
@@ -337,7 +338,7 @@ mod tests {
 
     fn requester(role: Role, tenant: Option<&str>) -> Requester {
         let token = Accepted { id: "k".into(), role, tenant: tenant.map(Into::into) };
-        Requester { address: None, token: Some(Arc::new(token)) }
+        Requester { address: None, is_remote: false, token: Some(Arc::new(token)) }
     }
 
     const TENANT: &str = "/v1/tenants/{tenant}";

@@ -18,6 +18,7 @@ mod dashboard;
 mod denials;
 mod drops;
 mod entities;
+mod events;
 mod facts;
 mod guard;
 mod health;
@@ -345,6 +346,7 @@ impl Service {
             .route("/v1/requester", get(access::show))
             .route("/v1/broker", get(broker::show))
             .route("/v1/history", get(history::show))
+            .route("/v1/events", get(events::stream))
             .route("/v1/tenants", get(tenants::list))
             .merge(managed::routes())
             .route("/v1/logins/changed", post(logins::changed))
@@ -488,6 +490,7 @@ async fn index(headers: HeaderMap) -> Response {
         ("/v1/requester", "what the token of the request allows"),
         ("/v1/broker", "the process, its disk and its certificate"),
         ("/v1/history", "rates of the last hours: ?tenant=TENANT"),
+        ("/v1/events", "what happens, as events: ?tenant=TENANT&kinds=KIND,KIND"),
         ("/v1/tenants", "tenants; JSON, like everything below /v1"),
         ("/v1/tenants/{tenant}", "one tenant; PUT, PATCH and DELETE change its settings"),
         ("/v1/users", "users in the broker's own store"),

@@ -113,15 +113,20 @@ impl Source for Packets {
     }
 }
 
+/// The name and the version of a protocol.
+pub fn protocol_name(protocol: Protocol) -> String {
+    match protocol {
+        Protocol::Mqtt(version) => format!("MQTT {}", sessions::protocol(version)),
+        Protocol::Amqp => "AMQP 1.0".into(),
+    }
+}
+
 impl Packets {
     fn put(&self, text: &mut String, Record { at, connection, protocol, what }: &Record) {
         let (at, connection) = (Rfc3339::from(*at), connection.0);
         match what {
             What::Traced { peer, begins } => {
-                let protocol = match protocol {
-                    Protocol::Mqtt(version) => format!("MQTT {}", sessions::protocol(*version)),
-                    Protocol::Amqp => String::from("AMQP 1.0"),
-                };
+                let protocol = protocol_name(*protocol);
                 let event = if *begins { "connected" } else { "present" };
                 let data = json!({ "at": at, "connection": connection, "protocol": protocol, "address": peer.to_string() });
                 put(text, event, &data);
