@@ -5,7 +5,7 @@
 #   scripts/test.sh lint unit        only these steps, in this order
 #
 # Steps: setup lint unit blackbox fuzz. A step installs only what it needs; what is there already is not installed again.
-# Environment: FUZZ_SECONDS (20) for each fuzz target, PYTEST_WORKERS (6).
+# Environment: FUZZ_SECONDS (10) for each fuzz target, PYTEST_WORKERS (6).
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -86,7 +86,7 @@ step_fuzz() {
     done
     ((${#running[@]} == 0)) || wait "${running[0]}"
     ((ran > 0)) || fail "there is no fuzz target"
-    echo "fuzzed $ran targets for ${FUZZ_SECONDS:-20} s each"
+    echo "fuzzed $ran targets for ${FUZZ_SECONDS:-10} s each"
 }
 
 # ------------------------------------------------------------------------------------------------------ helpers
@@ -103,7 +103,7 @@ fuzz() {
     fi
     local log
     log=$(mktemp)
-    if ! cargo "${toolchain[@]}" fuzz run --sanitizer none "$target" "$@" -- -max_total_time="${FUZZ_SECONDS:-20}" >"$log" 2>&1; then
+    if ! cargo "${toolchain[@]}" fuzz run --sanitizer none "$target" "$@" -- -max_total_time="${FUZZ_SECONDS:-10}" >"$log" 2>&1; then
         tail -n 60 "$log"
         rm "$log"
         fail "the fuzz target $target found something: see above and fuzz/artifacts/$target"
