@@ -278,6 +278,20 @@ def test_try_it(page, ours, connect, unique):
     page.heading("Clients")
 
 
+def test_events(page, ours, connect, unique):
+    name = unique()
+    page.open(ours)
+    page.press("Events")
+    page.shows("Waiting for events.")
+    until(lambda: connect(client_id=f"{name}-<b>", version=wire.V311) and f"{name}-<b>" in page.text)
+    page.shows("connected", "protocol: MQTT 3.1.1")
+    page.press("Stop")
+    page.fill("Kinds", "denials")
+    page.press("Follow")
+    page.shows("Waiting for events.")
+    assert f"{name}-<b>" not in page.text
+
+
 # -------------------------------------------------------------------------------------------------------- hostile
 
 HOSTILE = ("<img src=x onerror=document.title='stolen'>", "\"><script>document.title='stolen'</script>", "javascript:alert(1)",

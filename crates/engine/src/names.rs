@@ -11,9 +11,9 @@ pub fn default_tenant_name() -> String {
     DEFAULT_TENANT.into()
 }
 
-/// The name that metrics use for all tenants that were removed and whose counters have no series of their own. No
-/// tenant can have this name.
-pub const OTHERS: &str = "#removed";
+/// The name that metrics use for all tenants together that have no series of their own: those beyond a number, and some of
+/// those that were removed. No tenant can have this name.
+pub const OTHERS: &str = "#other";
 
 /// Maximum length of a tenant's name, in bytes.
 pub const NAME_MAX: usize = 64;

@@ -6,6 +6,7 @@ import * as bindings from "./views/bindings.js";
 import * as client from "./views/client.js";
 import * as clients from "./views/clients.js";
 import * as cluster from "./views/cluster.js";
+import * as events from "./views/events.js";
 import * as health from "./views/health.js";
 import * as overview from "./views/overview.js";
 import * as queue from "./views/queue.js";
@@ -31,6 +32,7 @@ const VIEWS = {
   state: { title: "State store", view: state, ofTenant: true },
   bindings: { title: "Bindings", view: bindings, ofTenant: true },
   try: { title: "Try it", view: trying, ofTenant: true },
+  events: { title: "Events", view: events, ofTenant: true },
   cluster: { title: "Cluster", view: cluster, ofBroker: true },
   health: { title: "Health", view: health, ofBroker: true },
 };

@@ -3,6 +3,7 @@
 mod bindings;
 mod cluster;
 mod entities;
+mod labels;
 mod logins;
 mod process;
 
@@ -17,8 +18,12 @@ use barid_engine::durable::DurableShard;
 use barid_engine::limits::{Quota, THROTTLES};
 use barid_engine::managed::ManagedKind;
 use barid_engine::metrics::{OUTCOMES, Totals, VERBS};
+use barid_engine::names::OTHERS;
 use barid_engine::tenant::Tenant;
 use mqtt_proto::PacketType;
+
+pub use labels::Labels;
+use labels::Named;
 
 use crate::shared::Shared;
 use crate::watchdog::Watchdog;
@@ -75,7 +80,7 @@ impl Snapshot {
             (retained.count() as u64, retained.bytes() as u64)
         };
         let mut snapshot = Self {
-            tenant: escaped(&tenant.name),
+            tenant: tenant.name.to_string(),
             totals: tenant.totals(),
             amqp: tenant.amqp_clients.count() as u64,
             retained,
@@ -106,8 +111,48 @@ impl Snapshot {
 
     /// Returns the snapshot of a removed tenant: its counters, and zero for every gauge.
     fn of_removed((tenant, totals): (String, Totals)) -> Self {
-        Self { tenant: escaped(&tenant), totals, ..Self::default() }
+        Self { tenant, totals, ..Self::default() }
     }
+
+    fn add(&mut self, more: &Self) {
+        self.totals.join(&more.totals);
+        self.connected += more.connected;
+        self.amqp += more.amqp;
+        self.sessions += more.sessions;
+        self.in_flight += more.in_flight;
+        self.in_flight_bytes += more.in_flight_bytes;
+        self.subscription_bytes += more.subscription_bytes;
+        self.queued += more.queued;
+        self.queued_bytes += more.queued_bytes;
+        self.deepest = self.deepest.max(more.deepest);
+        self.retained += more.retained;
+        self.retained_bytes += more.retained_bytes;
+        self.subscriptions += more.subscriptions;
+        self.entities += more.entities;
+        self.keys += more.keys;
+        self.key_bytes += more.key_bytes;
+        self.watchers += more.watchers;
+    }
+}
+
+/// Returns the snapshots of all tenants with series of their own, and the sum of the others.
+fn snapshots(shared: &Shared) -> (Vec<Snapshot>, Named) {
+    let (tenants, removed) = shared.engine.tenants.counted();
+    let removed_names = removed.iter().map(|(name, _)| name.as_str()).filter(|it| *it != OTHERS);
+    let names = tenants.iter().map(|tenant| &*tenant.name).chain(removed_names);
+    let named = shared.labels.follow(names);
+    let (mut own, mut others) = (Vec::new(), None::<Snapshot>);
+    let all = tenants.iter().map(|tenant| Snapshot::of(tenant));
+    for mut snapshot in all.chain(removed.into_iter().map(Snapshot::of_removed)) {
+        if named.is_own(&snapshot.tenant) {
+            snapshot.tenant = escaped(&snapshot.tenant);
+            own.push(snapshot);
+        } else {
+            others.get_or_insert_default().add(&snapshot);
+        }
+    }
+    own.extend(others.map(|others| Snapshot { tenant: OTHERS.into(), ..others }));
+    (own, named)
 }
 
 /// A metric with one value for each tenant: name, type, help text, value.
@@ -204,10 +249,7 @@ const PER_SHARD: [PerShard; 4] = [
 
 /// Returns all metrics as text.
 pub fn exposition(shared: &Shared) -> String {
-    let (tenants, removed) = shared.engine.tenants.counted();
-    let snapshots = tenants.iter().map(|tenant| Snapshot::of(tenant));
-    let snapshots: Vec<_> =
-        snapshots.chain(removed.into_iter().map(Snapshot::of_removed)).collect();
+    let (snapshots, named) = snapshots(shared);
     let mut text = String::with_capacity(4096 * (1 + snapshots.len()));
     header(&mut text, "barid_uptime_seconds", "gauge", "Time since the start.");
     let _ = writeln!(text, "barid_uptime_seconds {}", shared.engine.clock.uptime().as_secs_f64());
@@ -290,8 +332,8 @@ pub fn exposition(shared: &Shared) -> String {
         }
     }
     requests(&mut text, shared, &snapshots);
-    entities::entities(&mut text, shared);
-    bindings::bindings(&mut text, shared);
+    entities::entities(&mut text, shared, &named);
+    bindings::bindings(&mut text, shared, &named);
     cluster::cluster(&mut text, shared);
     logins::logins(&mut text, shared);
     let name = "barid_dropped_messages_total";

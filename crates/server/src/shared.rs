@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
 use crate::cluster::Clustering;
+use crate::exposition::Labels;
 use crate::logins::Logins;
 use crate::settings::{Settings, Tls};
 use crate::shards::Shards;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub refused_connections: Arc<AtomicU64>,
     /// The threads of the shards.
     pub shards: Shards,
+    /// The tenants that have metrics of their own.
+    pub labels: Labels,
     /// The cluster that the broker belongs to.
     pub cluster: Option<Arc<Clustering>>,
     /// The data directory, from which it keeps other brokers away; `None`: it has been released.
@@ -106,6 +109,7 @@ impl Shared {
             data_dir: Mutex::new(Some(data_dir)),
             certificate: Mutex::default(),
             refused_connections: Arc::default(),
+            labels: Labels::default(),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
             settings: RwLock::new(settings),

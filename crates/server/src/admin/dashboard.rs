@@ -50,6 +50,7 @@ const FILES: &[(&str, &str, &str)] = files![
     SCRIPT "views/client.js",
     SCRIPT "views/clients.js",
     SCRIPT "views/cluster.js",
+    SCRIPT "views/events.js",
     SCRIPT "views/health.js",
     SCRIPT "views/overview.js",
     SCRIPT "views/queue.js",

@@ -1,24 +1,36 @@
 //! Metrics of the bindings between MQTT and entities.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::labels::Named;
 use super::{escaped, header};
 use crate::shared::Shared;
 
+/// Value of the `binding` label for the sum of those of tenants without series of their own; no binding's name.
+const OTHERS: &str = "*";
+
 /// Appends the metrics of all bindings, including deleted ones.
-pub fn bindings(text: &mut String, shared: &Shared) {
+pub fn bindings(text: &mut String, shared: &Shared, named: &Named) {
     let name = "barid_binding_messages_total";
     header(text, name, "counter", "Messages that reached a binding.");
+    let mut sums: BTreeMap<_, [u64; 2]> = BTreeMap::new();
     for tenant in shared.engine.tenants.all() {
-        let tenant_label = escaped(&tenant.name);
+        let is_own = named.is_own(&tenant.name);
         for (binding, way, counts) in tenant.bindings.counts() {
-            let (binding, way) = (escaped(&binding), way.name());
-            for (outcome, count) in [("passed", counts.passed()), ("refused", counts.refused())] {
-                let _ = writeln!(
-                    text,
-                    "{name}{{tenant=\"{tenant_label}\",binding=\"{binding}\",way=\"{way}\",outcome=\"{outcome}\"}} {count}"
-                );
-            }
+            let binding = if is_own { escaped(&binding) } else { OTHERS.into() };
+            let [passed, refused] =
+                sums.entry((named.label(&tenant.name), binding, way.name())).or_default();
+            *passed += counts.passed();
+            *refused += counts.refused();
+        }
+    }
+    for ((tenant, binding, way), [passed, refused]) in sums {
+        for (outcome, count) in [("passed", passed), ("refused", refused)] {
+            let _ = writeln!(
+                text,
+                "{name}{{tenant=\"{tenant}\",binding=\"{binding}\",way=\"{way}\",outcome=\"{outcome}\"}} {count}"
+            );
         }
     }
 }

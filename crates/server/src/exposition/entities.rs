@@ -8,7 +8,8 @@ use barid_core::entity::Counts;
 use barid_core::time::WallTime;
 use barid_engine::entities::{Node, Queue};
 
-use super::{escaped, header};
+use super::header;
+use super::labels::Named;
 use crate::shared::Shared;
 
 /// Maximum number of queues and subscriptions with series of their own, in all tenants together. The others
@@ -58,8 +59,8 @@ const STATES: [State; 6] = [
 ];
 
 /// Appends the metrics of all entities.
-pub fn entities(text: &mut String, shared: &Shared) {
-    let rows = rows(shared);
+pub fn entities(text: &mut String, shared: &Shared, named: &Named) {
+    let rows = rows(shared, named);
     let name = "barid_entity_messages";
     header(text, name, "gauge", "Messages in queues and subscriptions.");
     for Row { tenant, entity, counts, .. } in &rows {
@@ -83,15 +84,16 @@ pub fn entities(text: &mut String, shared: &Shared) {
 }
 
 /// Returns a row for each queue and subscription, by tenant and name. Beyond [`ENTITIES_MAX`], returns one
-/// row for the others of each tenant.
-fn rows(shared: &Shared) -> Vec<Row> {
+/// row for the others of each tenant. Tenants without series of their own have one row together.
+fn rows(shared: &Shared, named: &Named) -> Vec<Row> {
     let (mut rows, mut others) = (Vec::new(), BTreeMap::new());
     for tenant in shared.engine.tenants.all() {
         let Some(entities) = tenant.used_entities() else { continue };
         for queue in entities.list().iter().flat_map(queues) {
             let (counts, receivers) = (queue.counts(), queue.receivers());
-            let tenant = escaped(&tenant.name);
-            if rows.len() < ENTITIES_MAX {
+            let has_row = rows.len() < ENTITIES_MAX && named.is_own(&tenant.name);
+            let tenant = named.label(&tenant.name);
+            if has_row {
                 // A path has no characters that need an escape.
                 rows.push(Row { tenant, entity: queue.path().into(), counts, receivers });
                 continue;
