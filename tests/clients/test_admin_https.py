@@ -130,9 +130,13 @@ def test_a_token_may_send_so_many_requests(broker_with):
     assert all(api.status("/v1/tenants") == 200 for _ in range(30)), "without tokens nobody is limited"
     busy = make(running)
     other = make(running, "viewer", busy)
-    answers = [api.ask("/v1/tenants", busy) for _ in range(30)]
+    begin = time.monotonic()
+    answers = [api.ask("/v1/tenants", busy) for _ in range(40)]
+    accrued = 5 * (time.monotonic() - begin)
     refused = [(headers["Retry-After"], body["error"]) for status, headers, body in answers if status == 429]
-    assert 15 <= len(refused) <= 21 and all(seconds == "1" and "max_request_rate" in error for seconds, error in refused), len(refused)
+    # One request has made the other token.
+    assert 40 - 10 - accrued - 1 <= len(refused) <= 40 - 9, (len(refused), accrued)
+    assert all(seconds == "1" and "max_request_rate" in error for seconds, error in refused)
     assert api.status("/v1/tenants", other) == 200
     time.sleep(1.2)
     assert [api.status("/v1/tenants", busy) for _ in range(4)] == [200] * 4
@@ -144,6 +148,8 @@ def test_guesses_are_few(broker_with):
     running = broker_with("")
     api = Api(running.admin_port)
     token = make(running)
-    answers = [api.status("/v1/tenants", f"barid_{number}_x") for number in range(40)]
-    assert set(answers) == {401, 429} and answers.count(401) <= 25
+    begin = time.monotonic()
+    answers = [api.status("/v1/tenants", f"barid_{number}_x") for number in range(100)]
+    assert set(answers) <= {401, 429} and answers.count(401) <= 20 + 10 * (time.monotonic() - begin) + 1
+    assert answers.count(401) >= 20
     assert api.status("/v1/tenants", token) == 200, "who has a token is not kept out by others of the same address"

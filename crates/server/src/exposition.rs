@@ -3,7 +3,6 @@
 mod bindings;
 mod cluster;
 mod entities;
-mod labels;
 mod logins;
 mod process;
 
@@ -22,10 +21,8 @@ use barid_engine::names::OTHERS;
 use barid_engine::tenant::Tenant;
 use mqtt_proto::PacketType;
 
-pub use labels::Labels;
-use labels::Named;
-
 use crate::shared::Shared;
+use crate::tenant_labels::{Named, escaped};
 use crate::watchdog::Watchdog;
 
 const PACKETS: [PacketType; 15] = [
@@ -424,11 +421,6 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
     let _ = writeln!(text, "{name}{{quantile=\"0.99\"}} {}", times.p99.as_secs_f64());
     let _ = writeln!(text, "{name}_sum {}", times.sum.as_secs_f64());
     let _ = writeln!(text, "{name}_count {}", times.count);
-}
-
-/// Escapes a text for use as the value of a label.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn header(text: &mut String, name: &str, kind: &str, help: &str) {

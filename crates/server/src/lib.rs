@@ -26,6 +26,7 @@ mod shards;
 mod shared;
 mod sockets;
 mod system;
+mod tenant_labels;
 mod threads;
 mod turn;
 mod watchdog;

@@ -23,12 +23,12 @@ use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
 use crate::cluster::Clustering;
-use crate::exposition::Labels;
 use crate::logins::Logins;
 use crate::settings::{Settings, Tls};
 use crate::shards::Shards;
 use crate::strangers::Strangers;
 use crate::system;
+use crate::tenant_labels::Labels;
 use crate::transport::OwnCertificate;
 use crate::watchdog::Watchdog;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::labels::Named;
-use super::{escaped, header};
+use super::header;
 use crate::shared::Shared;
+use crate::tenant_labels::{Named, escaped};
 
 /// Value of the `binding` label for the sum of those of tenants without series of their own; no binding's name.
 const OTHERS: &str = "*";

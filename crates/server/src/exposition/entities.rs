@@ -9,8 +9,8 @@ use barid_core::time::WallTime;
 use barid_engine::entities::{Node, Queue};
 
 use super::header;
-use super::labels::Named;
 use crate::shared::Shared;
+use crate::tenant_labels::Named;
 
 /// Maximum number of queues and subscriptions with series of their own, in all tenants together. The others
 /// of a tenant are summed up under `entity="*"`, which is no entity's name.

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{escaped, header};
+use super::header;
 use crate::shared::Shared;
+use crate::tenant_labels::escaped;
 
 /// Appends the answers of the back ends of logins. A back end appears when it is first asked.
 pub fn logins(text: &mut String, shared: &Shared) {

@@ -1,11 +1,9 @@
-//! Which tenants have series of their own.
+//! Which tenants have series of their own in metrics, and the labels of all.
 
 use std::collections::HashMap;
 
 use barid_engine::names::OTHERS;
 use parking_lot::Mutex;
-
-use super::escaped;
 
 /// Maximum number of tenants with series of their own. The others are summed up under [`OTHERS`], which is no tenant's
 /// name.
@@ -52,6 +50,11 @@ impl Named {
     pub fn label(&self, tenant: &str) -> String {
         if self.is_own(tenant) { escaped(tenant) } else { OTHERS.into() }
     }
+}
+
+/// Escapes a text for use as the value of a label.
+pub fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
