@@ -177,9 +177,11 @@ def test_a_queue_is_made_changed_and_deleted(api, unique):
     name = made["name"]
     assert status == 201 and made["declared_by"] == "admin" and made["properties"]["LockDuration"] == "PT1M30S"
     assert set(made["counts"].values()) == {0, None}
+    assert made["created_at"] == made["changed_at"] and made["used_at"] is None
     assert api.ask("PUT", path, {}, If_None_Match="*")[0] == 412
     status, changed = api.ask("PATCH", path, {"MaxDeliveryCount": 7})
     assert status == 200 and changed["properties"]["LockDuration"] == "PT1M30S" and changed["properties"]["MaxDeliveryCount"] == 7
+    assert changed["created_at"] == made["created_at"] < changed["changed_at"]
     status, anew = api.ask("PUT", path, {"RequiresSession": True})
     assert status == 200 and anew["properties"]["LockDuration"] == "PT1M" and anew["properties"]["MaxDeliveryCount"] == 10
     assert api.get(path.upper().replace("/QUEUES", "/queues").replace("%2F", "%2f"))["name"] == name, "case does not count"

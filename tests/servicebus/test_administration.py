@@ -135,6 +135,8 @@ class TestEntities:
                 receiver.dead_letter_message(message)
                 until(lambda: admin.get_queue_runtime_properties(name).dead_letter_message_count == 1)
             found = admin.get_queue_runtime_properties(name)
+            assert dt.timedelta() <= dt.datetime.now(dt.timezone.utc) - found.created_at_utc < dt.timedelta(minutes=5)
+            assert found.created_at_utc <= found.updated_at_utc
             assert (found.active_message_count, found.scheduled_message_count, found.total_message_count) == (2, 1, 4)
             assert found.size_in_bytes > 0
             until(lambda: admin.get_queue_runtime_properties(name).accessed_at_utc.year > 2000)
@@ -147,8 +149,10 @@ class TestEntities:
     def test_they_outlive_a_crash(self, own, name):
         broker = own()
         broker.administrator().create_queue(name, auto_delete_on_idle=dt.timedelta(hours=1), enable_express=True)
+        before = broker.administrator().get_queue_runtime_properties(name).created_at_utc
         broker.kill9()
         broker.start()
+        assert broker.administrator().get_queue_runtime_properties(name).created_at_utc == before
         found = broker.administrator().get_queue(name)
         assert found.auto_delete_on_idle == dt.timedelta(hours=1) and found.enable_express
 

@@ -292,6 +292,10 @@ impl Agenda {
 }
 
 impl Alarm for Agenda {
+    fn wall(&self) -> WallTime {
+        self.0.clock.wall()
+    }
+
     fn wake(&self, queue: Weak<Queue>, at: WallTime) {
         self.schedule_by_wall(at, Task::WakeQueue { queue, at });
     }

@@ -12,6 +12,9 @@ use super::{Mover, Queue};
 
 /// Schedules work on entities. The methods return at once, and may be called with any locks of entities held.
 pub trait Alarm: Send + Sync + fmt::Debug {
+    /// The time that the wall clock shows.
+    fn wall(&self) -> WallTime;
+
     /// Calls [`Queue::wake`] when the wall clock shows `at`.
     fn wake(&self, queue: Weak<Queue>, at: WallTime);
 

@@ -1,6 +1,7 @@
 //! The definition of an entity, its stored form, and what is derived from it.
 
 use barid_core::rules::Rule;
+use barid_core::time::WallTime;
 use serde::{Deserialize, Serialize};
 
 use super::definition::{
@@ -33,12 +34,49 @@ pub enum Definition {
 
 /// The stored form of an entity's definition. The path is in the key of the record.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+#[serde(rename_all = "PascalCase")]
 pub(super) struct Stored {
     /// The origin of the definition.
     pub(super) declared_by: DeclaredBy,
     /// The definition.
     pub(super) definition: Definition,
+    /// When it was created and changed. Absent in stores of earlier versions.
+    #[serde(flatten)]
+    pub(super) times: Times,
+}
+
+/// When an entity was created, and when its definition was changed last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub struct Times {
+    /// In milliseconds since the Unix epoch; `None`: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_at: Option<u64>,
+    /// In milliseconds since the Unix epoch; `None`: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed_at: Option<u64>,
+}
+
+impl Times {
+    /// The times of an entity that is created now.
+    pub(super) fn created(now: WallTime) -> Self {
+        Self { created_at: Some(now.as_millis()), changed_at: Some(now.as_millis()) }
+    }
+
+    /// The times after a change.
+    pub(super) fn changed(self, now: WallTime) -> Self {
+        Self { changed_at: Some(now.as_millis()), ..self }
+    }
+
+    /// When the entity was created; `None`: by an earlier version of the broker.
+    pub fn created_at(&self) -> Option<WallTime> {
+        self.created_at.map(WallTime::from_millis)
+    }
+
+    /// When its definition was changed last, or when it was created.
+    pub fn changed_at(&self) -> Option<WallTime> {
+        self.changed_at.map(WallTime::from_millis)
+    }
 }
 
 /// The definition of an entity, and what is derived from it.
@@ -61,9 +99,9 @@ pub struct Configured {
 
 impl Stored {
     /// Encodes the record.
-    pub(super) fn encode(configured: &Configured) -> Box<[u8]> {
+    pub(super) fn encode(configured: &Configured, times: Times) -> Box<[u8]> {
         let Configured { definition, declared_by, .. } = configured;
-        let stored = Self { declared_by: *declared_by, definition: definition.clone() };
+        let stored = Self { declared_by: *declared_by, definition: definition.clone(), times };
         serde_json::to_vec(&stored).expect("a definition has text for keys").into()
     }
 }

@@ -50,7 +50,7 @@ mod topic;
 pub mod value;
 
 pub use alarm::Alarm;
-pub use configured::{Configured, DeclaredBy, Definition};
+pub use configured::{Configured, DeclaredBy, Definition, Times};
 pub use definition::{
     DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX,
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,

@@ -14,7 +14,7 @@ use barid_core::time::{MonoTime, WallTime};
 use smallvec::SmallVec;
 
 use super::alarm::Alarm;
-use super::configured::{Configured, Definition, Stored};
+use super::configured::{Configured, Definition, Stored, Times};
 use super::effects::QueueEffects;
 use super::holding::Holding;
 use super::idleness::Idleness;
@@ -48,6 +48,7 @@ pub struct Queue {
     number: QueueNumber,
     me: Weak<Queue>,
     configured: RwLock<Arc<Configured>>,
+    times: Mutex<Times>,
     state: Mutex<State>,
     receivers: Receivers,
     idleness: Idleness,
@@ -102,7 +103,8 @@ impl Queue {
     pub(super) fn new(home: &Home, path: &str, configured: Configured) -> Arc<Self> {
         let shard = shard_of(home, &super::path::key(path));
         let number = shard.change().new_queue_number();
-        Self::recover(home, path, (shard, number), configured)
+        let times = Times::created(home.alarm.wall());
+        Self::recover(home, path, (shard, number), (configured, times))
     }
 
     /// Creates an entity that was found in the store of a shard.
@@ -110,7 +112,7 @@ impl Queue {
         home: &Home,
         path: &str,
         (shard, number): (Arc<DurableShard>, QueueNumber),
-        configured: Configured,
+        (configured, times): (Configured, Times),
     ) -> Arc<Self> {
         let key = super::path::key(path);
         // Lock tokens of an earlier process must be invalid, so the first lock number is one of 2^63 random
@@ -125,6 +127,7 @@ impl Queue {
             number,
             me: Weak::clone(me),
             configured: RwLock::new(Arc::new(configured)),
+            times: Mutex::new(times),
             state: Mutex::new(State { entity, standing: Standing::Open }),
             receivers: Receivers::default(),
             idleness: Idleness::default(),
@@ -243,6 +246,11 @@ impl Queue {
     /// Reads the entity under its lock.
     pub fn read<R>(&self, look: impl FnOnce(&Entity) -> R) -> R {
         look(&self.state.lock().entity)
+    }
+
+    /// When the entity was created and changed.
+    pub fn times(&self) -> Times {
+        *self.times.lock()
     }
 
     /// Notes that the entity is used, as every command of a client does.
@@ -408,7 +416,7 @@ impl Queue {
     pub(super) fn begin(&self, commits: &mut Commits) {
         self.start(commits);
         let configured = Configured::clone(&self.configured());
-        self.configure(configured, commits);
+        self.store(configured, self.times(), commits);
     }
 
     /// Starts the entity when it is new, or when all its records have been recovered. Reserves its sequence
@@ -430,9 +438,19 @@ impl Queue {
         wait.if_holds(Rule::DeliverWhenReserved)
     }
 
-    /// Stores a definition and puts it into effect.
+    /// Stores a changed definition and puts it into effect.
     pub(super) fn configure(&self, configured: Configured, commits: &mut Commits) {
-        let record = EntityRecord { queue: self.number, definition: Stored::encode(&configured) };
+        let times = {
+            let mut times = self.times.lock();
+            *times = times.changed(self.home.alarm.wall());
+            *times
+        };
+        self.store(configured, times, commits);
+    }
+
+    fn store(&self, configured: Configured, times: Times, commits: &mut Commits) {
+        let definition = Stored::encode(&configured, times);
+        let record = EntityRecord { queue: self.number, definition };
         self.with(commits, |_, effects| {
             if !effects.is_void() {
                 effects.shard().put_entity(self.home.tenant, &self.path, record);

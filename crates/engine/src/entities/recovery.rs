@@ -38,7 +38,7 @@ impl Recovering {
         let EntityRecord { queue: number, definition } = record;
         let stored: Stored = serde_json::from_slice(&definition)
             .map_err(|_| RecordError::Malformed("the definition of an entity"))?;
-        let by = stored.declared_by;
+        let (by, times) = (stored.declared_by, stored.times);
         let configured = match stored.definition {
             Definition::Queue(queue) => Configured::queue(queue, by),
             Definition::Topic(topic) => Configured::topic(topic, by),
@@ -49,7 +49,7 @@ impl Recovering {
             }
         };
         let of = (Arc::clone(shard), number);
-        let queue = Queue::recover(entities.home(), path, of, configured);
+        let queue = Queue::recover(entities.home(), path, of, (configured, times));
         self.queues.insert(number, queue);
         Ok(())
     }

@@ -14,6 +14,8 @@ use crate::admin::rfc3339::Rfc3339;
 pub struct DescribedQueue {
     name: Box<str>,
     declared_by: &'static str,
+    #[serde(flatten)]
+    times: Times,
     properties: QueueProperties,
     receivers: usize,
     counts: Counts,
@@ -24,6 +26,8 @@ pub struct DescribedQueue {
 pub struct DescribedTopic {
     name: Box<str>,
     declared_by: &'static str,
+    #[serde(flatten)]
+    times: Times,
     properties: TopicProperties,
     subscriptions: Vec<String>,
     /// Messages that wait for their scheduled time.
@@ -35,6 +39,8 @@ pub struct DescribedTopic {
 pub struct DescribedSubscription {
     name: String,
     declared_by: &'static str,
+    #[serde(flatten)]
+    times: Times,
     properties: SubscriptionProperties,
     rules: Vec<DescribedRule>,
     receivers: usize,
@@ -46,6 +52,26 @@ pub struct DescribedSubscription {
 pub struct DescribedRule {
     name: String,
     properties: RuleProperties,
+}
+
+/// When an entity was created, changed and used.
+#[derive(Debug, Serialize)]
+struct Times {
+    created_at: Option<Rfc3339>,
+    changed_at: Option<Rfc3339>,
+    /// Since the broker has started.
+    used_at: Option<Rfc3339>,
+}
+
+impl Times {
+    fn of(entity: &Queue) -> Self {
+        let times = entity.times();
+        Self {
+            created_at: times.created_at().map(Rfc3339::from),
+            changed_at: times.changed_at().map(Rfc3339::from),
+            used_at: entity.used_at().map(Rfc3339::from),
+        }
+    }
 }
 
 /// The contents of an entity, in numbers.
@@ -68,6 +94,7 @@ impl DescribedQueue {
         Self {
             name: queue.path().into(),
             declared_by: declared_by(configured.declared_by),
+            times: Times::of(queue),
             properties: configured.properties.clone(),
             receivers: queue.receivers(),
             counts: queue.counts().into(),
@@ -85,6 +112,7 @@ impl DescribedTopic {
         Self {
             name: topic.path().into(),
             declared_by: declared_by(configured.declared_by),
+            times: Times::of(topic.held()),
             properties,
             subscriptions: topic.subscriptions().iter().map(|queue| name_of(queue)).collect(),
             scheduled: topic.held().counts().scheduled,
@@ -104,6 +132,7 @@ impl DescribedSubscription {
         Self {
             name: name_of(queue),
             declared_by: declared_by(configured.declared_by),
+            times: Times::of(queue),
             properties,
             rules: rules.iter().map(DescribedRule::of).collect(),
             receivers: queue.receivers(),

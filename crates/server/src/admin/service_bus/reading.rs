@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::Response;
 use barid_core::rules::same_name;
+use barid_core::time::WallTime;
 use barid_engine::entities::{
     self, Configured, Definition, Entities, FilterType, Node, Queue, QueueDefinition,
     RuleDefinition, RuleProperties, SubscriptionDefinition, Topic, TopicDefinition,
@@ -282,11 +283,9 @@ impl Described<'_> {
             "DeadLetteringOnFilterEvaluationExceptions" => xml.text(name, true),
             "EnableSubscriptionPartitioning" => xml.text(name, false),
             "AuthorizationRules" => xml.element(name, &[], |_| {}),
-            "CreatedAt" | "UpdatedAt" => xml.text(name, UNKNOWN_TIME),
-            "AccessedAt" => match self.node.entity().used_at() {
-                Some(at) => xml.text(name, Rfc3339::from(at)),
-                None => xml.text(name, UNKNOWN_TIME),
-            },
+            "CreatedAt" => write_time(xml, name, self.node.entity().times().created_at()),
+            "UpdatedAt" => write_time(xml, name, self.node.entity().times().changed_at()),
+            "AccessedAt" => write_time(xml, name, self.node.entity().used_at()),
             "SizeInBytes" => xml.text(name, self.size()),
             "MessageCount" => {
                 let counts = self.node.entity().counts();
@@ -348,6 +347,13 @@ impl Described<'_> {
         let subscriptions = topic.subscriptions();
         let rules = subscriptions.iter().flat_map(|queue| definition(queue).rules);
         rules.filter(|rule| wanted(kind(&rule.properties))).count()
+    }
+}
+
+fn write_time(xml: &mut Writer, name: &str, at: Option<WallTime>) {
+    match at {
+        Some(at) => xml.text(name, Rfc3339::from(at)),
+        None => xml.text(name, UNKNOWN_TIME),
     }
 }
 
