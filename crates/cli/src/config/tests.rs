@@ -157,7 +157,7 @@ fn the_network_needs_users() {
         "listeners.mqtt.address = '0.0.0.0:1883'\nadmin.address = '192.0.2.1:1'",
         &[
             &format!("1:26 {} -> barid passwd", message("0.0.0.0:1883")),
-            "2:17 192.0.2.1:1 can be reached from the network, and the admin API has no password -> ssh -L",
+            "2:17 192.0.2.1:1 can be reached from the network, and the admin API has no password -> `https` in [admin]",
         ],
     );
     let flags = ["--mqtt", "[::]:1883"];
