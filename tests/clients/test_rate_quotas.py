@@ -128,6 +128,18 @@ def flood():
         one.stop()
 
 
+def handled(broker, seconds: float = 3.0) -> float:
+    """The messages that the broker takes from clients of the default tenant in a second, for some seconds from now on."""
+    def count() -> tuple[float, float]:
+        taken = broker.metric(r'^barid_packets_total\{tenant="default",direction="in",type="publish"\}')
+        return taken, time.monotonic()
+
+    first, started = count()
+    time.sleep(seconds)
+    last, ended = count()
+    return (last - first) / (ended - started)
+
+
 def near(rate: float) -> object:
     return pytest.approx(rate, rel=TOLERANCE)
 
@@ -154,7 +166,8 @@ def test_messages_come_at_the_rate(broker_with, connect, ear, flood, topic, publ
         flood(connect(to=running), topic)
     time.sleep(1.5)
     assert len(listener) <= 1_100 + 1_000 * (time.monotonic() - started), "more than a burst and the rate"
-    assert listener.rate() == near(1_000)
+    # As the broker counts them: on a busy machine the listener, a thread beside those that flood, does not keep up.
+    assert handled(running) == near(1_000)
     assert running.metric(r'^barid_quota_throttled_seconds_total\{tenant="default",quota="publish_rate"\}') > publishers
     assert running.stderr.count("clients are slowed down") == 1
 
