@@ -115,7 +115,7 @@ impl Client {
                 Reception::Repeated => {
                     let counters = self.tenant.counters(turn.context.worker.id);
                     counters.received.add(PacketType::Publish, 1, frame.len() as u64);
-                    self.session.traffic.add_received(1, frame.len() as u64);
+                    self.session.traffic().add_received(1, frame.len() as u64);
                     if self.session.durable().is_some() {
                         // The first PUBLISH may have come a moment ago on another connection, and may not be
                         // durable yet.
@@ -166,7 +166,7 @@ impl Client {
         let run = &mut turn.scratch.run;
         let count = run.len();
         counters.received.add(PacketType::Publish, count as u64, run.frame_bytes() as u64);
-        session.traffic.add_received(count as u64, run.frame_bytes() as u64);
+        session.traffic().add_received(count as u64, run.frame_bytes() as u64);
         let holder = self.holder.as_ref();
         let publisher = Publisher { session: session.id, client_id: &session.client_id, holder };
         let messages = run.in_buffer(bytes, context.worker.now);
@@ -291,7 +291,7 @@ impl Client {
     fn refuse(&self, turn: &mut Turn<'_>, parsed: &Parsed, bytes: usize, reason: ReasonCode) {
         let counters = self.tenant.counters(turn.context.worker.id);
         counters.received.add(PacketType::Publish, 1, bytes as u64);
-        self.session.traffic.add_received(1, bytes as u64);
+        self.session.traffic().add_received(1, bytes as u64);
         counters.unauthorised.add(u64::from(reason == ReasonCode::NotAuthorized));
         match (parsed.qos, parsed.id) {
             (QoS::AtLeastOnce, Some(id)) => self.put_ack(turn, PacketType::PubAck, id, reason),

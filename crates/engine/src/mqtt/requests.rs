@@ -39,7 +39,7 @@ impl Client {
         let context = &mut *turn.context;
         let counters = tenant.counters(context.worker.id);
         counters.received.add(PacketType::Publish, run.len() as u64, run.frame_bytes() as u64);
-        session.traffic.add_received(run.len() as u64, run.frame_bytes() as u64);
+        session.traffic().add_received(run.len() as u64, run.frame_bytes() as u64);
         let ids = std::mem::take(&mut run.ids);
         let messages = run.in_buffer(bytes, context.worker.now);
         let limits = Limits::from(&*self.limits);

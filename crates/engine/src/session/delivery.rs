@@ -173,7 +173,7 @@ impl Session {
         let mut packets = RunInHand { messages, form };
         let counters = self.account.counters(worker.id);
         counters.sent.add(PacketType::Publish, admitted as u64, bytes as u64);
-        self.traffic.add_sent(admitted as u64, bytes as u64);
+        self.traffic().add_sent(admitted as u64, bytes as u64);
         outlet.charge(worker, bytes);
         let mut waits_for = after;
         if stored && offer.qos == QoS::ExactlyOnce {
@@ -465,7 +465,7 @@ impl Outlet {
             bytes = (layout.end - layout.start) as u64;
         });
         session.account.counters(worker.id).sent.add(PacketType::Publish, 1, bytes);
-        session.traffic.add_sent(1, bytes);
+        session.traffic().add_sent(1, bytes);
         self.charge(worker, usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 

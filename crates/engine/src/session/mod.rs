@@ -21,7 +21,7 @@ pub use subscriptions::{Subscription, Subscriptions};
 pub use writing::{Answers, Stint};
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use barid_core::drop_reason::DropReason;
 use barid_core::message::Message;
@@ -34,7 +34,7 @@ use mqtt_proto::flow::OutboundAliases;
 
 use crate::access::Permissions;
 use crate::account::Account;
-use crate::client_traffic::ClientTraffic;
+use crate::client_traffic::{ClientTraffic, Passed};
 use crate::durable::{Commits, Durable, SessionJournal};
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
@@ -77,8 +77,9 @@ pub struct Session {
     owner: AtomicU64,
     outlet: Mutex<Outlet>,
     state: Mutex<State>,
-    /// The messages of the present or last connection.
-    pub traffic: ClientTraffic,
+    /// The messages of the present or last connection. Made for the first of them: a session without it fits a smaller
+    /// class of the allocator.
+    traffic: OnceLock<Box<ClientTraffic>>,
 }
 
 /// A shared reference to a session.
@@ -154,7 +155,7 @@ impl SessionRef {
             owner: AtomicU64::new(0),
             outlet: Mutex::default(),
             state: Mutex::default(),
-            traffic: ClientTraffic::default(),
+            traffic: OnceLock::new(),
         }))
     }
 }
@@ -212,6 +213,17 @@ impl Session {
         self.left.load(Ordering::Relaxed)
     }
 
+    /// The count of messages of the present connection.
+    #[inline]
+    pub(crate) fn traffic(&self) -> &ClientTraffic {
+        self.traffic.get_or_init(Box::default)
+    }
+
+    /// Returns what has been received from the client since it has connected, and what it was sent.
+    pub fn passed(&self) -> (Passed, Passed) {
+        self.traffic.get().map(|traffic| traffic.get()).unwrap_or_default()
+    }
+
     /// Keeps messages from the session, or ends that. Its owner is told how many it [misses](Owner::missed).
     pub fn mute(&self, muted: bool) {
         self.muted.store(muted, Ordering::Relaxed);
@@ -259,7 +271,9 @@ impl Session {
             let had_client = outlet.close_connection(ReasonCode::SessionTakenOver);
             outlet.attach(link, window, survives, aliases, connack, commits);
             self.tap_outlet(outlet, true);
-            self.traffic.clear();
+            if let Some(traffic) = self.traffic.get() {
+                traffic.clear();
+            }
             self.online.store(true, Ordering::Relaxed);
             (outlet.epoch, had_client)
         })

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use barid_core::time::WallTime;
 use barid_engine::amqp_clients::AmqpClient;
-use barid_engine::client_traffic::ClientTraffic;
+use barid_engine::client_traffic::Passed;
 use barid_engine::session::{SessionRef, State as SessionState};
 use barid_engine::tenant::Tenant;
 use mqtt_proto::ReasonCode;
@@ -87,8 +87,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn of(traffic: &ClientTraffic) -> Self {
-        let (received, sent) = traffic.get();
+    fn of((received, sent): (Passed, Passed)) -> Self {
         Self {
             received_messages: received.messages,
             received_bytes: received.bytes,
@@ -278,7 +277,7 @@ fn describe<S>(
             address: link.peer.to_string(),
             listener: Some(link.listener),
             connected_at: WallTime::from_millis(connected_at / 1_000).into(),
-            traffic: Traffic::of(&session.traffic),
+            traffic: Traffic::of(session.passed()),
             session: Some(Session {
                 keep_alive: link.keep_alive,
                 expiry_seconds: (expiry != u32::MAX).then_some(expiry),
@@ -302,7 +301,7 @@ fn amqp(client: &Arc<AmqpClient>) -> Client<usize> {
         address: client.peer.to_string(),
         listener: None,
         connected_at: client.since.into(),
-        traffic: Traffic::of(&client.traffic),
+        traffic: Traffic::of(client.traffic.get()),
         session: None,
     }
 }
