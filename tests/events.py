@@ -50,9 +50,12 @@ class Stream:
 
 
 @contextlib.contextmanager
-def following(broker, path: str, token: str | None = None):
-    """A stream that is closed at the end."""
-    stream = Stream(broker, path, token)
+def following(broker, path: str, token: str | None = None, waits: bool = True):
+    """A stream that is closed at the end. The places of streams that ended a moment ago are waited for, unless told otherwise."""
+    last = time.monotonic() + 10
+    while (stream := Stream(broker, path, token)).answer.status == 503 and waits and time.monotonic() < last:
+        stream.connection.close()
+        time.sleep(0.1)
     try:
         yield stream
     finally:
