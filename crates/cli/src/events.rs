@@ -1,15 +1,12 @@
 //! `barid events`: what happens in a running broker.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::admin::events::{Events, Fields, as_json};
+use crate::admin::events::{Fields, Until, as_json};
 use crate::admin::{Output, encode, printable};
-use crate::output::print_on;
-use crate::span;
 
 /// Show what happens in a running broker
 #[derive(clap::Args)]
@@ -36,12 +33,8 @@ pub struct Args {
     /// Maximum number of events each second; the others are counted
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// End after so many events
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
-    /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = span::parse_some)]
-    span: Option<Duration>,
+    #[command(flatten)]
+    until: Until,
     #[command(flatten)]
     output: Output,
 }
@@ -55,23 +48,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.kinds.is_empty() {
         path += &format!("&kinds={}", encode(&args.kinds.join(",")));
     }
-    let mut events = Events::of(admin.stream(&path)?);
-    let until = args.span.map(|span| Instant::now() + span);
-    let mut left = args.count.unwrap_or(u64::MAX);
-    while left > 0 && until.is_none_or(|until| Instant::now() < until) {
-        let Some(event) = events.next()? else {
-            anyhow::bail!("the broker has ended the events: it stops, or the token has ended");
-        };
-        let Some((name, data)) = event else { continue };
-        left -= u64::from(name != "skipped");
-        let line = match args.output.json {
-            true => as_json(&name, &data)?,
-            false => as_text(&name, &serde_json::from_str(&data).context("a broken event")?),
-        };
-        if !print_on(line)? {
-            break;
-        }
-    }
+    args.until.print(
+        admin.stream(&path)?,
+        |name| name != "skipped",
+        |name, data| match args.output.json {
+            true => as_json(name, data),
+            false => Ok(as_text(name, &serde_json::from_str(data).context("a broken event")?)),
+        },
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

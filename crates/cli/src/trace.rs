@@ -1,16 +1,14 @@
 //! `barid trace`: the packets of one client as they pass.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use serde::Deserialize;
 
-use crate::admin::events::{Events, Fields, as_json};
+use crate::admin::events::{Fields, Until, as_json};
 use crate::admin::{TenantArgs, encode, printable};
-use crate::output::print_on;
-use crate::{plural, span};
+use crate::plural;
 
 /// Show the packets of a client as they pass
 #[derive(clap::Args)]
@@ -44,12 +42,8 @@ pub struct Options {
     /// Maximum number of packets each second; the others are counted
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// End after so many packets
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
-    /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = span::parse_some)]
-    span: Option<Duration>,
+    #[command(flatten)]
+    until: Until,
     #[command(flatten)]
     of: TenantArgs,
 }
@@ -63,23 +57,14 @@ pub fn follow(client: &str, options: &Options) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = options.of.connect();
     let (client, Options { payload, rate, .. }) = (encode(client), options);
     let path = format!("{tenant}/clients/{client}/trace?payload={payload}&rate={rate}");
-    let mut events = Events::of(admin.stream(&path)?);
-    let until = options.span.map(|span| Instant::now() + span);
-    let mut left = options.count.unwrap_or(u64::MAX);
-    while left > 0 && until.is_none_or(|until| Instant::now() < until) {
-        let Some(event) = events.next()? else {
-            anyhow::bail!("the broker has ended the trace: it stops, or the token has ended");
-        };
-        let Some((name, data)) = event else { continue };
-        left -= u64::from(name == "packet");
-        let line = match options.of.json {
-            true => as_json(&name, &data)?,
-            false => as_text(&name, serde_json::from_str(&data).context("a broken event")?),
-        };
-        if !print_on(line)? {
-            break;
-        }
-    }
+    options.until.print(
+        admin.stream(&path)?,
+        |name| name == "packet",
+        |name, data| match options.of.json {
+            true => as_json(name, data),
+            false => Ok(as_text(name, serde_json::from_str(data).context("a broken event")?)),
+        },
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,11 +1,15 @@
 //! Server-sent events of the admin API.
 
 use std::io::{BufRead as _, BufReader, Read};
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::Value;
+
+use crate::output::print_on;
+use crate::span;
 
 /// Maximum length of a line of the stream, in bytes.
 const LINE_MAX: u64 = 1024 * 1024;
@@ -38,6 +42,42 @@ impl<R: Read> Events<R> {
                 return Ok(Some(None));
             }
         }
+    }
+}
+
+/// When a command that follows events ends.
+#[derive(clap::Args)]
+pub struct Until {
+    /// End after so many
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = span::parse_some)]
+    span: Option<Duration>,
+}
+
+impl Until {
+    /// Prints a line for each event. `counts` returns whether an event of this name is counted.
+    pub fn print(
+        &self,
+        stream: impl Read,
+        counts: impl Fn(&str) -> bool,
+        line: impl Fn(&str, &str) -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
+        let mut events = Events::of(stream);
+        let until = self.span.map(|span| Instant::now() + span);
+        let mut left = self.count.unwrap_or(u64::MAX);
+        while left > 0 && until.is_none_or(|until| Instant::now() < until) {
+            let Some(event) = events.next()? else {
+                bail!("the broker has ended the stream: it stops, or the token has ended");
+            };
+            let Some((name, data)) = event else { continue };
+            left -= u64::from(counts(&name));
+            if !print_on(line(&name, &data)?)? {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
