@@ -33,7 +33,7 @@ Examples:
   barid trace --client sensor-7 --json --for 10s > packets.jsonl
   barid client trace sensor-7               the same";
 
-/// What is shown, and until when.
+/// Options of `barid trace` and `barid client trace`.
 #[derive(clap::Args)]
 pub struct Options {
     /// Show the payloads of MQTT messages, too

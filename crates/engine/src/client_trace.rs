@@ -28,7 +28,8 @@ impl ClientTrace {
         Some(trace)
     }
 
-    /// Has the connections of the client look whether it is traced. Connections that begin later look by themselves.
+    /// Begins or ends the taps of the client's present connections. A connection that begins later asks the list of traced
+    /// clients itself.
     fn tell_connections(&self) {
         let Self { tenant, client, .. } = self;
         let session: Option<SessionRef> = tenant.sessions.entry(client).get().cloned();

@@ -1,4 +1,4 @@
-//! What has passed between the broker and one client since it connected.
+//! The messages between the broker and one client since it connected, counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ pub struct ClientTraffic {
     sent: Passed<AtomicU64>,
 }
 
-/// What has passed in one direction.
+/// Messages in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed<N = u64> {
     /// Messages.

@@ -39,7 +39,7 @@ pub enum Event<'a> {
     Denied {
         /// The name of the tenant.
         tenant: &'a str,
-        /// What was denied.
+        /// The action, its object, and the reason.
         denial: &'a Denial<'a>,
     },
     /// An operator has changed a managed object.

@@ -1,7 +1,8 @@
 // A stream of events that the user starts and stops.
 
 import { follow, path, query } from "./api.js";
-import { button } from "./dom.js";
+import { button, el } from "./dom.js";
+import { number } from "./format.js";
 
 /**
  * A button that follows a stream, and stops on the second press or with the signal.
@@ -32,6 +33,39 @@ export function follower({ words: [start, stop], target, begin, seen, signal }) 
     }
   });
   return control;
+}
+
+/**
+ * The newest items of a stream, in a list, and a sentence that counts them.
+ *
+ * - `most`: the number of items that stay in the list.
+ * - `waiting`: the sentence before the first item; `items`: what follows their number.
+ */
+export function newest({ list, most, waiting, items }) {
+  const status = el("p", { role: "status" });
+  let count = 0, skipped = 0;
+  const tell = () => {
+    status.textContent = `${number(count)} ${items}${skipped ? `; ${number(skipped)} more were too many to show` : ""}`;
+  };
+  return {
+    status,
+    begin() {
+      [count, skipped] = [0, 0];
+      list.replaceChildren();
+      status.textContent = waiting;
+    },
+    /** Shows an item, which is counted unless it only explains others. */
+    add(element, isCounted = true) {
+      if (isCounted) count += 1;
+      list.prepend(element);
+      if (list.childElementCount > most) list.lastChild.remove();
+      tell();
+    },
+    skip(more) {
+      skipped += more;
+      tell();
+    },
+  };
 }
 
 /** The stream of the messages that match a topic filter, at most so many each second. */

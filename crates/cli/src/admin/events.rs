@@ -48,7 +48,7 @@ impl<R: Read> Events<R> {
 /// When a command that follows events ends.
 #[derive(clap::Args)]
 pub struct Until {
-    /// End after so many
+    /// End after so many packets or events
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time

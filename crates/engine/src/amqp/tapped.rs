@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::container::Container;
 use crate::tapping::{Protocol, Tap, Tapped, Tracer};
 
-/// What is said of the end of a connection. AMQP has no packet that always says more.
+/// The reason that traces and events give for the end of an AMQP connection. A client may go without a `close`.
 pub(super) const ENDED: &str = "the connection has ended";
 
 /// The tap of a connection whose client may be traced.

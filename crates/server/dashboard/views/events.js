@@ -2,8 +2,7 @@
 
 import { query } from "../api.js";
 import { choice, el, field, named, section, visible } from "../dom.js";
-import { number } from "../format.js";
-import { follower } from "../stream.js";
+import { follower, newest } from "../stream.js";
 
 /** Number of events that stay on the page. */
 const SHOWN = 200;
@@ -19,31 +18,15 @@ const COLUMNS = ["at", "tenant", "client"];
 export async function show(main, { tenant, isOfBroker, signal }) {
   const where = choice({}, [...(isOfBroker() ? [["", "all tenants"]] : []), [tenant, visible(tenant)]], isOfBroker() ? "" : tenant);
   const kinds = choice({}, KINDS, "");
-  const status = el("p", { role: "status" });
   const rows = el("tbody", {});
-  let count = 0, skipped = 0;
-
-  function seen(kind, data) {
-    if (kind === "skipped") skipped += data.events;
-    else {
-      count += 1;
-      rows.prepend(row(kind, data));
-      if (rows.childElementCount > SHOWN) rows.lastChild.remove();
-    }
-    status.textContent = `${number(count)} events${skipped ? `; ${number(skipped)} more were too many to show` : ""}`;
-  }
-
-  const begin = () => {
-    [count, skipped] = [0, 0];
-    rows.replaceChildren();
-    status.textContent = "Waiting for events.";
-  };
+  const events = newest({ list: rows, most: SHOWN, waiting: "Waiting for events.", items: "events" });
+  const seen = (kind, data) => (kind === "skipped" ? events.skip(data.events) : events.add(row(kind, data)));
   const target = () => query("/v1/events", { rate: RATE, tenant: where.value || undefined, kinds: kinds.value || undefined });
-  const control = follower({ words: ["Follow", "Stop"], target, begin, seen, signal });
+  const control = follower({ words: ["Follow", "Stop"], target, begin: events.begin, seen, signal });
   const head = el("thead", {}, el("tr", {}, ["Time", "What", "Tenant", "Client", "Details"].map((title) => el("th", { scope: "col" }, title))));
   main.append(section("As they happen",
     el("div", { class: "inline" }, field("Of", where), field("Kinds", kinds), control),
-    status,
+    events.status,
     el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Events" }, el("table", {}, head, rows))));
   // Whoever opens the view wants to see them.
   control.click();

@@ -3,7 +3,7 @@
 import { path, query } from "../api.js";
 import { el, field, section, visible } from "../dom.js";
 import { bytes, number } from "../format.js";
-import { follower } from "../stream.js";
+import { follower, newest } from "../stream.js";
 
 /** Number of packets that stay on the page. */
 const SHOWN = 200;
@@ -13,29 +13,18 @@ const RATE = 100;
 
 export function trace(tenant, client, isMqtt, signal) {
   const payload = el("input", { type: "checkbox" });
-  const status = el("p", { role: "status" });
   const rows = el("tbody", {});
-  let count = 0, skipped = 0;
-
-  function seen(event, data) {
-    if (event === "skipped") skipped += data.packets;
-    if (event === "packet") count += 1;
-    rows.prepend(row(event, data));
-    if (rows.childElementCount > SHOWN) rows.lastChild.remove();
-    status.textContent = `${number(count)} packets${skipped ? `; ${number(skipped)} more were too many to show` : ""}`;
-  }
-
-  const begin = () => {
-    [count, skipped] = [0, 0];
-    rows.replaceChildren();
-    status.textContent = "Waiting for packets.";
+  const packets = newest({ list: rows, most: SHOWN, waiting: "Waiting for packets.", items: "packets" });
+  const seen = (event, data) => {
+    if (event === "skipped") packets.skip(data.packets);
+    packets.add(row(event, data), event === "packet");
   };
   const target = () => query(path`/v1/tenants/${tenant}/clients/${client}/trace`, { rate: RATE, payload: isMqtt && payload.checked });
-  const control = follower({ words: ["Trace", "Stop"], target, begin, seen, signal });
+  const control = follower({ words: ["Trace", "Stop"], target, begin: packets.begin, seen, signal });
   const head = el("thead", {}, el("tr", {}, ["Time", "From", "Packet", "Size", "Fields"].map((title) => el("th", { scope: "col" }, title))));
   return section("Packets as they pass",
     el("div", { class: "inline" }, isMqtt && field("Show payloads", payload), control),
-    status,
+    packets.status,
     el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Packets" }, el("table", {}, head, rows)));
 }
 

@@ -3,7 +3,7 @@
 import { path, send } from "../api.js";
 import { choice, el, field, form, section, tell } from "../dom.js";
 import { number } from "../format.js";
-import { follower, messagesOf } from "../stream.js";
+import { follower, messagesOf, newest } from "../stream.js";
 import { message } from "./topics.js";
 
 /** Number of messages that stay on the page. */
@@ -20,26 +20,10 @@ export async function show(main, { tenant, may, signal }) {
 function subscribing(tenant, signal) {
   const filter = el("input", { name: "filter", value: "#", required: true, spellcheck: "false" });
   const list = el("div", { class: "messages", role: "log", "aria-label": "Messages" });
-  const status = el("p", { role: "status" });
-  let count = 0, skipped = 0;
-
-  function seen(event, data) {
-    if (event === "skipped") skipped += data.messages;
-    else {
-      count += 1;
-      list.prepend(message(data));
-      if (list.childElementCount > SHOWN) list.lastChild.remove();
-    }
-    status.textContent = `${number(count)} received${skipped ? `; ${number(skipped)} more were too many to show` : ""}`;
-  }
-
-  const begin = () => {
-    [count, skipped] = [0, 0];
-    list.replaceChildren();
-    status.textContent = "Waiting for messages.";
-  };
-  const control = follower({ words: ["Subscribe", "Unsubscribe"], target: () => messagesOf(tenant, filter.value, 20), begin, seen, signal });
-  return section("Subscribe", el("div", { class: "inline" }, field("Topic filter", filter), control), status, list);
+  const messages = newest({ list, most: SHOWN, waiting: "Waiting for messages.", items: "received" });
+  const seen = (event, data) => (event === "skipped" ? messages.skip(data.messages) : messages.add(message(data)));
+  const control = follower({ words: ["Subscribe", "Unsubscribe"], target: () => messagesOf(tenant, filter.value, 20), begin: messages.begin, seen, signal });
+  return section("Subscribe", el("div", { class: "inline" }, field("Topic filter", filter), control), messages.status, list);
 }
 
 function publishing(tenant) {

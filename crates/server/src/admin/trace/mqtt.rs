@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(shown(&packet, packet.len(), false), ("PUBLISH", format!("{without}}}")));
         let with = format!("{without},\"payload\":\"secret\"}}");
         assert_eq!(shown(&packet, packet.len(), true), ("PUBLISH", with));
-        // What is cut off is counted.
+        // The length of the payload includes bytes that were cut off.
         let cut = shown(&packet[..packet.len() - 2], packet.len(), true).1;
         assert!(
             cut.contains(r#""payload_bytes":6"#) && cut.contains(r#""payload":"secr""#),

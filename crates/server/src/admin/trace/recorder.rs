@@ -1,4 +1,4 @@
-//! What has passed and was not sent to an operator yet, in bounded memory.
+//! The packets of a client that wait to be sent to an operator, in bounded memory.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
