@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A cluster of brokers on this machine, on loopback.
 #
-#   scripts/cluster.sh up 3 [--dir DIR] [--port PORT] [--homes b1,b2]
+#   scripts/cluster.sh up 3 [--dir DIR] [--port PORT] [--homes b1,b2] [--tls]
 #                                                       start brokers b1, b2, b3; prints a line of JSON for each
 #   scripts/cluster.sh status [--dir DIR]               the same lines, for the brokers that run
 #   scripts/cluster.sh kill9 b2 [--dir DIR]             kill a broker, as a crash would
@@ -10,14 +10,15 @@
 #
 # DIR (./cluster-data) has the data, the configuration and the log of each broker. The brokers use five ports each, from
 # PORT (1883) on: MQTT, WebSocket, AMQP, admin, and the one for each other. --homes names the brokers that have sessions
-# that outlive their connections (all of them).
+# that outlive their connections (all of them). With --tls the links between brokers use TLS, with certificates that
+# openssl makes in DIR.
 # Environment: BARID_BIN, the program (target/release/barid, which is built if it is missing).
 
 set -euo pipefail
 readonly ROOT=$(cd "$(dirname "$0")/.." && pwd)
 
 usage() {
-    sed -n '2,15s/^# \{0,1\}//p' "$0"
+    sed -n '2,16s/^# \{0,1\}//p' "$0"
     exit "${1:-2}"
 }
 
@@ -71,6 +72,24 @@ secret_file = "$dir/secret"
 TOML
 }
 
+# Issues a certificate for a broker, and tells it to use that on links.
+certify() {
+    local name=$1 new=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes)
+    [[ -s $dir/ca.pem ]] || openssl req -x509 "${new[@]}" -days 3650 -subj "/CN=brokers of local" \
+        -keyout "$dir/ca.key" -out "$dir/ca.pem" 2>/dev/null
+    openssl req "${new[@]}" -subj "/CN=$name" -addext "subjectAltName=IP:127.0.0.1" \
+        -keyout "$dir/$name/link.key" -out "$dir/$name/link.csr" 2>/dev/null
+    openssl x509 -req -in "$dir/$name/link.csr" -copy_extensions copy -days 365 \
+        -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -CAcreateserial -out "$dir/$name/link.pem" 2>/dev/null
+    cat >>"$dir/$name/barid.toml" <<TOML
+
+[cluster.tls]
+certificate = "$dir/$name/link.pem"
+key = "$dir/$name/link.key"
+ca = "$dir/ca.pem"
+TOML
+}
+
 # Quotes the names in a list.
 quoted() {
     sed 's/[^,][^,]*/"&"/g; s/,/, /g' <<<"$1"
@@ -119,12 +138,13 @@ command=${1:-}
 [[ -n $command ]] || usage
 shift
 words=()
-dir=$PWD/cluster-data port=1883 homes=
+dir=$PWD/cluster-data port=1883 homes= tls=
 while (($# > 0)); do
     case $1 in
         --dir) dir=$(realpath -m "${2:?--dir needs a directory}") && shift 2 ;;
         --port) port=${2:?--port needs a number} && shift 2 ;;
         --homes) homes=${2:?--homes needs names, separated by commas} && shift 2 ;;
+        --tls) tls=1 && shift ;;
         -h | --help) usage 0 ;;
         -*) usage ;;
         *) words+=("$1") && shift ;;
@@ -145,6 +165,7 @@ case $command in
         homes=${homes:-$all}
         for ((i = 1; i <= count; i++)); do
             configure "b$i" $((port + 5 * (i - 1))) "$peers"
+            [[ -z $tls ]] || certify "b$i"
             start "b$i"
             show "b$i"
         done

@@ -122,6 +122,11 @@ class Broker:
         return "127.0.0.1", self.port
 
     @property
+    def one(self) -> Broker:
+        """The broker itself; where there are several, one of them."""
+        return self
+
+    @property
     def stderr(self) -> str:
         return (self.directory / "stderr").read_text(errors="replace")
 
@@ -213,6 +218,7 @@ class ForeignBroker:
         host, port = target.rsplit(":", 1)
         self.address = (host, int(port))
         self.ws_port = int(os.environ.get("MQTT_TARGET_WS", 0))
+        self.one = self
 
     def end(self) -> None:
         pass

@@ -20,11 +20,11 @@ class Certificates:
         self.issue("server")
         self.issue("client")
 
-    def issue(self, name: str) -> None:
+    def issue(self, name: str, days: int = 30) -> None:
         """Issues a certificate of the authority, which replaces the one with that name."""
         self._openssl("req", *KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-                      "-days", "30", "-extfile", "names", "-out", f"{name}.pem")
+                      "-days", str(days), "-extfile", "names", "-out", f"{name}.pem")
 
     def certificate(self, name: str) -> Path:
         return self.directory / f"{name}.pem"

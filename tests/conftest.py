@@ -10,6 +10,7 @@ import pytest
 
 import wire
 from broker import Broker, ForeignBroker
+from brokers import BROKERS, AnyBroker
 
 TARGET = os.environ.get("MQTT_TARGET")
 
@@ -19,7 +20,11 @@ CONFIG = "[sys]\ninterval = 1\n"
 
 @pytest.fixture(scope="session")
 def broker():
-    running = ForeignBroker(TARGET) if TARGET else Broker(CONFIG)
+    if TARGET:
+        running = ForeignBroker(TARGET)
+    else:
+        # CONFIG is in that of a cluster, too.
+        running = AnyBroker(BROKERS) if BROKERS > 1 else Broker(CONFIG)
     yield running
     running.end()
 

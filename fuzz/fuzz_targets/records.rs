@@ -4,9 +4,9 @@
 #![no_main]
 
 use barid_core::durable::keys::{
-    AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueNumbersKey,
-    QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey, StateClockKey,
-    StateKey, SubscriptionKey,
+    AnsweredKey, EntityKey, EntryKey, ManagedKey, MessageKey, QueueBodyKey, QueueEntryKey,
+    QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, RetainedKey, SessionKey, ShardKey,
+    StateClockKey, StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::{
     decode_body, decode_message, decode_numbers, decode_queue_entry, decode_seen,
@@ -14,8 +14,8 @@ use barid_core::durable::records::{
     encode_seen, encode_state_clock,
 };
 use barid_core::durable::{
-    EntityRecord, ReceivedRecord, RetainedRecord, SessionRecord, SessionStateRecord, ShardRecord,
-    SubscriptionRecord,
+    EntityRecord, ManagedRecord, ReceivedRecord, RetainedRecord, SessionRecord, SessionStateRecord,
+    ShardRecord, SubscriptionRecord,
 };
 use barid_core::session::EntryRecord;
 use barid_core::state_store::{AnsweredRecord, StateRecord};
@@ -58,6 +58,8 @@ fuzz_target!(|input: &[u8]| {
         29 => ShardRecord::decode(bytes).map(|record| record.encode(out)),
         30 => ShardKey::decode(bytes).map(|key| key.encode(out)),
         31 => RetainedRecord::decode(bytes).map(|record| record.encode(out)),
+        32 => ManagedRecord::decode(bytes).map(|record| record.encode(out)),
+        33 => ManagedKey::decode(bytes).map(|key| key.encode(out)),
         _ => return,
     };
     if read.is_ok() {

@@ -1,12 +1,18 @@
 //! Tests of MQTT clients with a broker whose threads run in any order.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::Write as _;
 use std::panic;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use barid_engine::faults::{self, Rule};
 use barid_races::{Broker, Client, Heard};
 use mqtt_proto::{PacketType, QoS};
-use shuttle::thread;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner, thread};
 
 /// Number of random orders of threads that are tried for each story.
 const RANDOM: usize = 2_000;
@@ -16,6 +22,9 @@ const CHANGES: usize = 2_000;
 
 /// Depth of the PCT scheduler, which bounds the number of switches in such an order.
 const DEPTH: usize = 3;
+
+/// Time after which an order counts as one that goes on forever. All orders of a story take a few seconds.
+const FOREVER: Duration = Duration::from_secs(120);
 
 /// Number of orders, of each kind, within which a broken rule must be noticed.
 const TO_NOTICE: usize = 20_000;
@@ -35,13 +44,61 @@ const STORIES: [fn(); 10] = [
 
 #[test]
 fn promises_hold_in_any_order_of_threads() {
-    for story in STORIES {
+    let watch = Watch::begin();
+    for (number, story) in STORIES.into_iter().enumerate() {
+        let started = Arc::clone(&watch.started);
         let story = move || {
+            started.fetch_add(1, Ordering::Relaxed);
             faults::break_rule(None);
             story();
         };
-        shuttle::check_random(story, RANDOM);
-        shuttle::check_pct(story, CHANGES, DEPTH);
+        let random = RandomScheduler::new_from_seed(watch.on(number, "random"), RANDOM);
+        Runner::new(random, Config::default()).run(story.clone());
+        let pct = PctScheduler::new_from_seed(watch.on(number, "PCT"), DEPTH, CHANGES);
+        Runner::new(pct, Config::default()).run(story);
+    }
+}
+
+/// Ends the process when an order of threads goes on forever: the scheduler sees a deadlock of the locks that it knows, and no
+/// other. What it says repeats the same orders, with `SHUTTLE_RANDOM_SEED`.
+struct Watch {
+    /// Number of orders that were begun.
+    started: Arc<AtomicU64>,
+    /// The story, the scheduler and the seed.
+    now: Arc<Mutex<(usize, &'static str, u64)>>,
+    _ends: mpsc::Sender<()>,
+}
+
+impl Watch {
+    fn begin() -> Self {
+        let (_ends, ended) = mpsc::channel::<()>();
+        let watch = Self { started: Arc::default(), now: Arc::new(Mutex::new((0, "", 0))), _ends };
+        let (started, now) = (Arc::clone(&watch.started), Arc::clone(&watch.now));
+        std::thread::spawn(move || {
+            let mut before = 0;
+            while ended.recv_timeout(FOREVER) == Err(RecvTimeoutError::Timeout) {
+                let begun = started.load(Ordering::Relaxed);
+                if begun == before {
+                    let (story, scheduler, seed) = *now.lock().unwrap();
+                    // Tests see nothing of what is written to `Stderr` itself.
+                    let told = writeln!(
+                        std::io::stderr(),
+                        "story {story} hangs in order {begun}, scheduler {scheduler}, seed {seed}"
+                    );
+                    told.and_then(|()| std::io::stderr().flush()).unwrap();
+                    std::process::abort();
+                }
+                before = begun;
+            }
+        });
+        watch
+    }
+
+    /// Notes what is about to run. Returns a new seed.
+    fn on(&self, story: usize, scheduler: &'static str) -> u64 {
+        let seed = RandomState::new().build_hasher().finish();
+        *self.now.lock().unwrap() = (story, scheduler, seed);
+        seed
     }
 }
 

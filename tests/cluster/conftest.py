@@ -7,7 +7,7 @@ import socket
 import pytest
 
 import wire
-from cluster import Cluster, Member
+from brokers import Cluster, Member
 
 
 def closed_properly(members: list[Member]) -> None:

@@ -20,7 +20,7 @@ import websocket
 import wire
 from broker import ROOT, free_port, until
 from certificates import Certificates
-from cluster import Member
+from brokers import Member, issued, link_tls
 
 HOUR = {"session_expiry_interval": 3_600}
 UNAVAILABLE = {wire.V311: 3, wire.V5: 0x88}
@@ -61,7 +61,7 @@ def clients_at(member: Member, members) -> itertools.count:
 def test_a_session_is_found_over_every_broker(homes, client, version):
     """Its subscription, what has arrived meanwhile, and what was not acknowledged."""
     found = set()
-    for _ in range(6):
+    for _ in range(12):
         client_id = name()
         for qos, broker in enumerate(homes):
             one = stored(client, broker, client_id, version)
@@ -74,7 +74,7 @@ def test_a_session_is_found_over_every_broker(homes, client, version):
             one.disconnect()
             sender = client(homes[(qos + 1) % 3])
             sender.publish(f"{client_id}/a", str(qos).encode(), qos=max(1, qos))
-    assert len(found) > 1, "six clients have several homes"
+    assert len(found) > 1, "twelve clients have several homes"
 
 
 def test_the_bytes_pass_in_both_directions(homes, client):
@@ -186,8 +186,10 @@ def test_many_clients_at_once(homes):
     until(lambda: homes[0].metric("^process_open_fds") <= begin + 5)
 
 
-def test_strangers_who_are_passed_on_keep_nobody_out(homes, client):
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "tls"])
+def test_strangers_who_are_passed_on_keep_nobody_out(cluster_of, client, is_encrypted):
     """Connections without a login that ask for sessions of other brokers, and go away or stay silent."""
+    homes = cluster_of(3, homes=True, tls=link_tls(issued()) if is_encrypted else "")
     begin, ended = homes[0].metric("^process_open_fds"), threading.Event()
 
     def flood(stays: bool) -> None:
@@ -205,18 +207,20 @@ def test_strangers_who_are_passed_on_keep_nobody_out(homes, client):
     for thread in floods:
         thread.start()
     try:
-        waited = []
+        waited, most = [], 0
         bystander = client(homes[0])
         for _ in range(30):
             start = time.monotonic()
             stored(client, homes[0], name()).ping()
             bystander.ping()
             waited.append(time.monotonic() - start)
+            most = max(most, homes[0].metric("^process_open_fds"))
     finally:
         ended.set()
         for thread in floods:
             thread.join()
     assert sorted(waited)[-3] < 4, waited
+    assert most < begin + 2_000, "who has gone waits for no link"
     # The bystander and thirty clients are still there, some of them with a link.
     until(lambda: homes[0].metric("^process_open_fds") <= begin + 70)
 

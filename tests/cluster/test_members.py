@@ -12,7 +12,10 @@ import pytest
 
 import wire
 from broker import BINARY, free_port, until
-from cluster import SECRET, Member
+from brokers import LINK_TLS, SECRET, Member
+
+
+in_plain_text = pytest.mark.skipif(LINK_TLS, reason="speaks the protocol in plain text")
 
 
 def logged(member: Member, text: str) -> bool:
@@ -142,6 +145,7 @@ class TestWhoDoesNotFit:
 class TestStrangers:
     """Whoever reaches the address for other brokers and does not know the secret."""
 
+    @in_plain_text
     def test_bytes_that_are_no_frames_end_the_connection(self, three, client):
         for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"\0\0\0\0\0", b"\0\0\0\x01\x10", os.urandom(3_000)):
             with socket.create_connection(("127.0.0.1", three[0].link_port), timeout=10) as stream:
@@ -163,10 +167,11 @@ class TestStrangers:
         for stream in idle:
             stream.close()
 
+    @in_plain_text
     def test_a_recorded_proof_is_worth_nothing(self, three):
         """The nonces differ, so what one link has proved does not open another."""
         def hello() -> bytes:
-            fields = (1).to_bytes(2) * 2 + b"\0"
+            fields = (3).to_bytes(2) * 2 + b"\0"
             for text in ("test", "thief"):
                 fields += len(text).to_bytes(2) + text.encode()
             fields += (1).to_bytes(8)
@@ -231,3 +236,23 @@ def test_settings_that_make_no_sense_are_named(tmp_path, text, expected):
     config.write_text(f"[cluster]\n{text}\n")
     checked = subprocess.run([BINARY, "check-config", config], capture_output=True, text=True)
     assert checked.returncode != 0 and expected in checked.stdout + checked.stderr
+
+
+def test_other_members_get_what_was_on_its_way_to_a_member_of_a_killed_broker(cluster_of, client):
+    """A pool of workers at two brokers, and a publisher at a third: no job is lost when a broker dies."""
+    cluster = cluster_of(3)
+    dying, staying, publisher = client(cluster[1]), client(cluster[2]), client(cluster[0])
+    for worker in (dying, staying):
+        worker.subscribe("$share/pool/jobs", qos=1)
+    cluster[1].pause()
+    jobs = {str(number).encode() for number in range(40)}
+    for job in sorted(jobs):
+        publisher.send(wire.publish("jobs", job, 1, publisher.next_packet_id()))
+    done = {staying.receive().payload for _ in range(len(jobs) // 2)}
+    assert len(done) == len(jobs) // 2, "they take turns"
+    cluster[1].kill9()
+    until(lambda: cluster[0].states()["b2"] == "down", 6)
+    done |= {staying.receive().payload for _ in range(len(jobs) // 2)}
+    assert done == jobs
+    for _ in jobs:
+        assert publisher.expect(wire.PUBACK).reason == 0

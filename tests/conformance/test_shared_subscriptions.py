@@ -127,13 +127,15 @@ def test_older_versions_can_share_too(connect, topic, unique):
 
 
 @pytest.mark.parametrize("how", ["disconnect", "drop", "unsubscribe", "take-over"])
-def test_a_member_that_goes_loses_nothing(connect, topic, unique, how):
-    """What it had in flight at QoS 1, unacknowledged, and what would have come next go to the other."""
+def test_a_member_that_goes_loses_nothing(connect, broker, topic, unique, how):
+    """What it had in flight at QoS 1, unacknowledged, and what would have come next go to the other. In a cluster, both
+    members are at the broker of the publisher, because otherwise only those that are there get messages."""
+    place = broker.one
     shared, name = f"$share/{unique('g')}/{topic}", unique("c")
-    going, staying = connect(V5, name, properties={"receive_maximum": 5}), connect(V5)
+    going, staying = connect(V5, name, to=place, properties={"receive_maximum": 5}), connect(V5, to=place)
     going.subscribe(shared, qos=1)
     staying.subscribe(shared, qos=1)
-    publisher = connect(V5)
+    publisher = connect(V5, to=place)
     for number in range(40):
         publisher.publish(topic, b"%d" % number, qos=1)
     acknowledged = [going.receive().payload]

@@ -6,6 +6,7 @@ import random
 import time
 
 from broker import Broker
+from brokers import AnyBroker
 
 # The limits are so high that no owed message is dropped.
 CONFIG = """
@@ -58,3 +59,42 @@ class Unharmed(Victim):
 
     def die_reviving(self, chance: random.Random) -> None:
         pass
+
+
+class Brokers(AnyBroker, Unharmed):
+    """Three brokers of a cluster, none of which is killed. Each connection is to one of them, chosen at random."""
+
+    def __init__(self, config: str = CONFIG):
+        AnyBroker.__init__(self, 3, config)
+
+    def running(self) -> bool:
+        return all(member.running() for member in self.cluster)
+
+    def close(self) -> None:
+        self.end()
+
+
+class MortalBrokers(AnyBroker, Victim):
+    """Three brokers of a cluster, one of which is killed at a time."""
+
+    def __init__(self, config: str = CONFIG):
+        AnyBroker.__init__(self, 3, config)
+
+    def running(self) -> bool:
+        return any(member.running() for member in self.cluster)
+
+    def die(self) -> None:
+        self._dead = random.choice(self.cluster.members)
+        self._dead.kill9()
+
+    def revive(self) -> float:
+        begin = time.monotonic()
+        self._dead.start()
+        self.cluster.settles()
+        return time.monotonic() - begin
+
+    def die_reviving(self, chance: random.Random) -> None:
+        pass
+
+    def close(self) -> None:
+        self.end()

@@ -30,8 +30,9 @@ def test_a_member_of_very_many_shared_subscriptions_leaves(one_thread):
 def test_very_many_sessions_end_together(one_thread):
     """Each has as many subscriptions as it may have, which have to leave the index."""
     running = one_thread('[limits]\ndurability = "memory"\n')
-    leaving = [wire.Client(running.address, timeout=60) for _ in range(SESSIONS)]
-    for number, client in enumerate(leaving):
+    leaving = []
+    for number in range(SESSIONS):
+        leaving.append(client := wire.Client(running.address, timeout=60))
         client.connect(f"leaving{number}")
         client.subscribe(*(f"{number}/{index}" for index in range(SUBSCRIPTIONS)))
     with Bystander(running) as bystander:

@@ -1,7 +1,7 @@
 """Clients contend for a few keys of the real broker. `run.py` runs the same for any number of rounds."""
 
 from contest import MEMORY, run
-from victim import CONFIG, Unharmed, Victim
+from victim import CONFIG, Brokers, MortalBrokers, Unharmed, Victim
 
 
 def test_without_faults(seed):
@@ -26,6 +26,19 @@ def test_shards_are_closed_and_opened(seed):
     summary = check(run(Victim(CONFIG + "[storage]\nshards = 4\n"), 6, seed, settle_every=2, reopens=True))
     assert summary.counts["reopened"] > 50
     assert summary.counts["refused"] > 10
+
+
+def test_over_three_brokers(seed):
+    """Each connection is to one of them, and breaks. One has the keys of a tenant."""
+    summary = check(run(Brokers(), 6, seed))
+    assert summary.counts["resent"] > 10
+    assert summary.counts["answers again"] > 0
+
+
+def test_brokers_are_killed(seed):
+    """One of three at a time: that with the keys, that with the session of a client, or another one."""
+    summary = check(run(MortalBrokers(), 6, seed, settle_every=3))
+    assert summary.kills >= 6
 
 
 def test_class_memory(seed):

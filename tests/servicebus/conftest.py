@@ -23,8 +23,9 @@ from azure.servicebus import ServiceBusClient
 import amqp_wire
 from azure_client import Entity
 from broker import ending
+from brokers import BROKERS
 from certificates import Certificates
-from namespace import Namespace, declared_by, named
+from namespace import AnyNamespace, Namespace, declared_by, named
 
 
 def pytest_configure(config):
@@ -39,7 +40,8 @@ def certificates(tmp_path_factory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def broker(request, certificates):
-    running = Namespace(declared_by(request.session.items), certificates)
+    declared = declared_by(request.session.items)
+    running = AnyNamespace(BROKERS, declared, certificates) if BROKERS > 1 else Namespace(declared, certificates)
     yield running
     running.end()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 
 from broker import Broker, free_port
+from brokers import AnyBroker, Member
 from certificates import Certificates
 
 KEY_NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
@@ -17,15 +19,18 @@ class Namespace(Broker):
     def __init__(self, declared: dict, certificates: Certificates | None = None, config: str = "", tls: str = ""):
         self.declared, self.certificates = declared, certificates
         self.amqps_port, self.wss_port = free_port(), free_port()
-        if certificates:
-            config += f"""
-                {certificates.toml(tls)}
-                [listeners.amqps]
-                address = "127.0.0.1:{self.amqps_port}"
-                [listeners.wss]
-                address = "127.0.0.1:{self.wss_port}"
-            """
-        super().__init__(config)
+        Broker.__init__(self, config + self.tls_settings(certificates, tls))
+
+    def tls_settings(self, certificates: Certificates | None, more: str = "") -> str:
+        if not certificates:
+            return ""
+        return f"""
+            {certificates.toml(more)}
+            [listeners.amqps]
+            address = "127.0.0.1:{self.amqps_port}"
+            [listeners.wss]
+            address = "127.0.0.1:{self.wss_port}"
+        """
 
     def arguments(self) -> list:
         entities = self.directory / "Config.json"
@@ -33,8 +38,42 @@ class Namespace(Broker):
         return ["--entities", entities]
 
     def connection_string(self, name: str = KEY_NAME, key: str = KEY, port: int | None = None) -> str:
-        return (f"Endpoint=sb://127.0.0.1:{port or self.amqp_port};SharedAccessKeyName={name};SharedAccessKey={key};"
-                "UseDevelopmentEmulator=true;")
+        return connection_string(name, key, port or self.amqp_port)
+
+
+class NamespaceMember(Namespace, Member):
+    """A broker of a cluster whose brokers all have the same entities in their configuration."""
+
+    def __init__(self, declared: dict, certificates: Certificates | None, *arguments, more: str = "", **options):
+        self.declared, self.certificates = declared, certificates
+        self.amqps_port, self.wss_port = free_port(), free_port()
+        Member.__init__(self, *arguments, more=more + self.tls_settings(certificates), **options)
+
+
+class AnyNamespace(AnyBroker):
+    """A cluster as one namespace: each connection is to another one of its brokers, chosen at random."""
+
+    def __init__(self, count: int, declared: dict, certificates: Certificates):
+        def member(*arguments, **options) -> NamespaceMember:
+            return NamespaceMember(declared, certificates, *arguments, **options)
+
+        self.certificates = certificates
+        super().__init__(count, member=member)
+
+    @property
+    def amqps_port(self) -> int:
+        return random.choice(self.cluster.members).amqps_port
+
+    @property
+    def wss_port(self) -> int:
+        return random.choice(self.cluster.members).wss_port
+
+    def connection_string(self, name: str = KEY_NAME, key: str = KEY, port: int | None = None) -> str:
+        return connection_string(name, key, port or self.amqp_port)
+
+
+def connection_string(name: str, key: str, port: int) -> str:
+    return f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
 
 
 def config_json(queues: dict[str, dict], topics: dict[str, dict]) -> dict:

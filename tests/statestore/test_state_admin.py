@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
+from brokers import AnyBroker
+
 
 @pytest.fixture
 def ask(broker):
@@ -27,12 +29,9 @@ def ask(broker):
 @pytest.fixture
 def metric(broker):
     def metric(name: str) -> float:
-        connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=5)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
-        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        texts = [one.http("/metrics")[1] for one in (broker.cluster if isinstance(broker, AnyBroker) else [broker])]
+        found = [re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE) for text in texts]
+        return sum(float(one[1]) for one in found if one)
 
     return metric
 

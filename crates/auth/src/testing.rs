@@ -11,6 +11,7 @@ use barid_core::durable::keys::NAMES;
 use barid_engine::clock::{Clock, TimeSource};
 use barid_engine::durable::{Commits, Shards, Storage};
 use barid_engine::managed::{Managed, ManagedKind};
+use barid_engine::replicated::Replicated;
 use barid_store::Store;
 use barid_store::memory::MemoryStore;
 
@@ -29,7 +30,8 @@ pub fn clock() -> Clock {
 /// Returns objects over an empty store in memory.
 pub fn managed() -> Arc<Managed> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(NAMES.len()));
-    Arc::new(Managed::new(Arc::new(Shards::new(Storage::local(&[store]), 0))))
+    let shards = Arc::new(Shards::new(Storage::local(&[store]), 0));
+    Arc::new(Managed::new(shards, Replicated::alone(clock())))
 }
 
 pub fn put(managed: &Managed, kind: ManagedKind, name: &str, text: &str) {

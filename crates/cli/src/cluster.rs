@@ -1,11 +1,12 @@
 //! `barid cluster`: the cluster that a running broker belongs to.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use serde::Deserialize;
 
-use crate::admin::{AdminArgs, Column, Moment, Table, bytes, now, span};
+use crate::admin::{AdminArgs, Column, Moment, Table, bytes, encode, now, span};
 use crate::output::print;
 use crate::plural::count;
 
@@ -38,8 +39,10 @@ Examples:
     Status(ClusterArgs),
     /// List the other brokers
     #[command(after_help = "\
-STATE is joining, up, unreachable, down or left, and FOR how long. HEARS says whether that broker hears this one. FILTERS is
-the number of topic filters that its clients have subscribed to. SENT counts the messages to it, LOST those
+STATE is joining, up, unreachable, down or left, and FOR how long. HEARS says whether that broker hears this one. SAME
+says whether it had the same users, settings, bans, tokens and retained messages when the two last compared them: every
+10 s, and under load a change may be on its way. FILTERS is the number of topic filters that its clients have subscribed
+to. SENT counts the messages to it, LOST those
 of QoS 0 for which the link had no room, and WAITING the bytes that it has not acknowledged.
 
 Examples:
@@ -55,8 +58,12 @@ connects it at once. The slot of a client is XXH3-64 of `{tenant}/{client identi
 --haproxy prints a map file for HAProxy, with a line `SLOT BROKER` for each slot: docs/operating/cluster.md
 has a configuration that uses it.
 
+What a tenant has at one broker, its state store, queues, topics and bindings, is at the broker of the slot of
+`{tenant}/`.
+
 Examples:
   barid cluster slots
+  barid cluster slots --tenant acme
   barid cluster slots --haproxy > /etc/haproxy/slots.map
   barid cluster slots --json | jq -r '.slots[] | select(.state != \"up\").slot'")]
     Slots(SlotsArgs),
@@ -69,6 +76,9 @@ struct SlotsArgs {
     /// Print a map file for HAProxy
     #[arg(long, conflicts_with = "json")]
     haproxy: bool,
+    /// List only the slot of the state store, queues, topics and bindings of this tenant
+    #[arg(long, conflicts_with = "haproxy")]
+    tenant: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +108,8 @@ struct View {
     cluster: String,
     broker: String,
     address: String,
+    encrypted: bool,
+    certificate_expires_at: Option<Moment>,
     filters: u64,
     members: Vec<Member>,
     problems: Vec<Problem>,
@@ -115,6 +127,12 @@ struct Member {
     has_same_settings: bool,
     filters: u64,
     link: Link,
+    replicas: Replicas,
+}
+
+#[derive(Deserialize)]
+struct Replicas {
+    are_same: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -133,6 +151,9 @@ struct Problem {
 /// Difference of two clocks, in milliseconds, from which on it is a problem.
 const SKEW: i64 = 500;
 
+/// Time before the end of a certificate from which on it is a problem.
+const CERTIFICATE_REMINDER: Duration = Duration::from_secs(14 * 86_400);
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Status(of) => status(of),
@@ -150,12 +171,13 @@ fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
     print(if of.json {
         format!("{text}\n")
     } else {
-        let View { cluster, broker, address, filters, members, .. } = &view;
+        let View { cluster, broker, address, encrypted, filters, members, .. } = &view;
         let up = members.iter().filter(|member| member.state == "up").count();
         let mut lines = format!(
-            "broker {broker} of the cluster {cluster}, at {address}\n{up} of {} other brokers are up; {} here\n",
+            "broker {broker} of the cluster {cluster}, at {address}\n{up} of {} other brokers are up; {} here{}\n",
             members.len(),
-            count(*filters, "topic filter", "topic filters")
+            count(*filters, "topic filter", "topic filters"),
+            if *encrypted { "; links use TLS" } else { "" },
         );
         for sentence in &wrong {
             lines += &format!("! {sentence}\n");
@@ -192,6 +214,13 @@ fn wrong(view: &View) -> Vec<String> {
             ));
         }
     }
+    let soon = now() + CERTIFICATE_REMINDER;
+    if let Some(at) = view.certificate_expires_at.as_ref().filter(|at| !at.until(soon).is_zero()) {
+        wrong.push(format!(
+            "the certificate of this broker for links expires at {}: replace it in the file and reload (kill -HUP)",
+            at.as_str()
+        ));
+    }
     let problems = view.problems.iter();
     wrong.extend(problems.map(|it| format!("no link to {}: {}", it.address, it.reason)));
     wrong
@@ -210,20 +239,28 @@ fn members(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
             Column::Left("STATE"),
             Column::Right("FOR"),
             Column::Left("HEARS"),
+            Column::Left("SAME"),
             Column::Right("FILTERS"),
             Column::Right("SENT"),
             Column::Right("LOST"),
             Column::Right("WAITING"),
         ]);
         for member in view.members {
-            let Member { name, address, state, since, hears_us, filters, link, .. } = member;
+            let Member { name, address, state, since, hears_us, filters, link, replicas, .. } =
+                member;
             let hears = if hears_us { "yes" } else { "no" };
+            let same = match replicas.are_same {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "-",
+            };
             table.push([
                 name,
                 address,
                 state,
                 span(since.until(now)),
                 hears.into(),
+                same.into(),
                 filters.to_string(),
                 link.messages.to_string(),
                 link.lost.to_string(),
@@ -242,9 +279,10 @@ fn members(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn slots(SlotsArgs { of, haproxy }: &SlotsArgs) -> anyhow::Result<ExitCode> {
+fn slots(SlotsArgs { of, haproxy, tenant }: &SlotsArgs) -> anyhow::Result<ExitCode> {
     let admin = of.admin.connect();
-    let answer = admin.get("/v1/cluster/slots")?;
+    let query = tenant.as_ref().map(|tenant| format!("?tenant={}", encode(tenant)));
+    let answer = admin.get(&format!("/v1/cluster/slots{}", query.unwrap_or_default()))?;
     print(if of.json {
         format!("{answer}\n")
     } else {

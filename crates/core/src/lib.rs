@@ -16,6 +16,7 @@ pub mod queue;
 pub mod retained;
 pub mod rules;
 pub mod session;
+pub mod stamp;
 pub mod state_store;
 pub mod time;
 pub mod topic_index;

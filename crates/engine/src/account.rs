@@ -19,6 +19,7 @@ use crate::metrics::{Counters, Totals};
 use crate::queued::Queued;
 use crate::quotas::{Pace, Pass, Quotas};
 use crate::random::Random;
+use crate::replicated::{OfTenant, Replicated};
 use crate::retained::Retained;
 use crate::sync::RwLock;
 use crate::tapping::Traced;
@@ -77,18 +78,21 @@ struct ThreadLocal {
 
 impl Account {
     /// Creates the account of a tenant for `workers` threads. `before` contains the counts of an earlier
-    /// tenant of the same name.
+    /// tenant of the same name. `replicated`: in a cluster, the objects of which all brokers have replicas.
     pub fn new(
         (number, name): (u64, &str),
         settings: TenantSettings,
         shards: Arc<Shards>,
         (workers, random): (usize, Random),
         before: Option<Box<Totals>>,
+        replicated: Option<&Arc<Replicated>>,
     ) -> Self {
+        let replicas = replicated
+            .map(|replicated| OfTenant { replicated: Arc::clone(replicated), tenant: name.into() });
         Self {
             number,
             name: name.into(),
-            retained: RwLock::new(Retained::with_seed(random.number())),
+            retained: RwLock::new(Retained::new(random.number(), replicas)),
             queued: Queued::default(),
             quotas: Quotas::new(&settings.limits),
             traced: Traced::default(),

@@ -14,6 +14,7 @@ use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
+use crate::cluster::LeftRun;
 use crate::durable::Commits;
 use crate::entities::{Alarm, Mover, Queue};
 use crate::progress::{Sources, WaitSet, Waiter};
@@ -105,6 +106,8 @@ pub enum Task {
         /// Its state.
         state: &'static str,
     },
+    /// Gives messages for a broker that is down to another member of their shared subscription.
+    ShareAgain(Box<LeftRun>),
 }
 
 impl Task {
@@ -122,6 +125,7 @@ impl Task {
             Self::SumUpDenials(tenant) => tenant.strong_count() > 0,
             Self::PublishSys(_)
             | Self::PublishMember { .. }
+            | Self::ShareAgain(_)
             | Self::PublishLeftWill { .. }
             | Self::Give { .. }
             | Self::End { .. }

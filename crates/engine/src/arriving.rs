@@ -1,14 +1,19 @@
 //! Messages that another broker sends to the sessions of this one.
 
 use barid_core::commits::Commits;
-use barid_peers::{Destination, Run as RemoteRun};
+use barid_core::durable::RetainedRecord;
+use barid_core::time::MonoTime;
+use barid_peers::{Destination, Retaining, Run as RemoteRun};
 use mqtt_proto::{FixedHeader, MAX_PACKET_LEN, PacketType, Version};
 use thiserror::Error;
 
 use crate::budget::Budget;
+use crate::cluster::{Home, LeftRun, MemberRef};
 use crate::context::Context;
+use crate::retaining::merge;
 use crate::router::Publisher;
-use crate::run::Run;
+use crate::run::{Messages, Run};
+use crate::tenant::Tenant;
 
 /// Error: the packets of a run are not what a run contains.
 #[derive(Clone, Copy, Debug, Error)]
@@ -23,14 +28,59 @@ impl Context {
     /// The packets are malformed. None of them was handed on.
     pub fn deliver_here(
         &mut self,
+        (from, run): (MemberRef, &RemoteRun<'_>),
+        packets: &mut [u8],
+        scratch: &mut Run,
+        budget: &mut Budget,
+    ) -> Result<Commits, Malformed> {
+        let is_of_state = matches!(run.to, Destination::StateStore(_) | Destination::Inquirer(_));
+        match is_of_state {
+            true => self.on_state(from, run, packets, scratch, budget),
+            false => self.deliver(run, packets, scratch, budget),
+        }
+    }
+
+    /// Handles a request to the state store, or what a client is told that has asked one.
+    fn on_state(
+        &mut self,
+        from: MemberRef,
         run: &RemoteRun<'_>,
         packets: &mut [u8],
         scratch: &mut Run,
         budget: &mut Budget,
     ) -> Result<Commits, Malformed> {
-        let Some(tenant) = self.engine.tenants.get(run.tenant) else {
-            return Ok(Commits::default());
+        scratch.clear();
+        let parsed = self.parse(run.is_v5, packets, scratch);
+        let commits = parsed.map(|()| match &run.to {
+            Destination::StateStore(inquiry) => {
+                self.on_inquiry((from, run), inquiry, (scratch, packets), budget)
+            }
+            Destination::Inquirer(told) => {
+                if let Some(tenant) = self.engine.tenants.get(run.tenant) {
+                    self.on_told(&tenant, *told, scratch, packets);
+                }
+                Commits::default()
+            }
+            Destination::Sessions | Destination::Shared(_) => Commits::default(),
+        });
+        scratch.clear();
+        commits
+    }
+
+    fn deliver(
+        &mut self,
+        run: &RemoteRun<'_>,
+        packets: &mut [u8],
+        scratch: &mut Run,
+        budget: &mut Budget,
+    ) -> Result<Commits, Malformed> {
+        let tenants = &self.engine.tenants;
+        let tenant = match run.retaining {
+            // Its retained messages are here, whether or not the tenant has clients here.
+            Some(_) => Some(tenants.recover(run.tenant)),
+            None => tenants.get(run.tenant),
         };
+        let Some(tenant) = tenant else { return Ok(Commits::default()) };
         scratch.clear();
         let parsed = self.parse(run.is_v5, packets, scratch);
         let result = parsed.map(|()| {
@@ -39,19 +89,27 @@ impl Context {
             }
             scratch.class = tenant.durability().of(scratch.topic());
             let publisher = Publisher { session: 0, client_id: run.publisher, holder: None };
-            let messages = scratch.in_buffer(packets, self.worker.now);
+            let mut messages = scratch.in_buffer(packets, self.worker.now);
+            if let Some(retaining) = run.retaining {
+                // First, so that a client that subscribes in the meantime gets the message.
+                merge_last(&tenant, retaining, self.worker.now, &mut messages);
+            }
             // The publisher is told nothing, so what a full queue refuses is dropped and counted.
             let refuses_at = tenant.limits().queue_overflow.refuses_at();
             let Self { worker, router, .. } = self;
             let admitted =
                 router.admissible_here(worker, &tenant, publisher, &messages, refuses_at);
             scratch.truncate(admitted.unwrap_or(0));
+            if run.to == Destination::Sessions && tenant.home() == Home::Here {
+                self.enter_here(&tenant, publisher, scratch, packets);
+            }
+            let Self { worker, router, .. } = self;
             if !scratch.is_empty() {
                 let targets = router.targets(&tenant, scratch.topic());
                 let mut messages = scratch.in_buffer(packets, worker.now);
                 let shared = match run.to {
-                    Destination::Sessions => None,
                     Destination::Shared(group) => Some(group),
+                    _ => None,
                 };
                 let source = (publisher, shared);
                 router.deliver_here(worker, &tenant, source, &targets, &mut messages, budget);
@@ -63,6 +121,14 @@ impl Context {
         scratch.clear();
         // What a closed shard has not taken is lost, and nobody is to wait for it.
         result.map(|commits| if commits.are_lost() { Commits::default() } else { commits })
+    }
+
+    /// Hands messages of a shared subscription to another member: their broker is down.
+    pub(crate) fn share_again(&mut self, mut left: LeftRun) {
+        let mut packets = std::mem::take(&mut left.packets);
+        let (mut scratch, mut budget) = (Run::default(), Budget::unbounded());
+        // They were made here, so they are well-formed. Their publisher does not wait for them any more.
+        let _ = self.deliver(&left.as_run(), &mut packets, &mut scratch, &mut budget);
     }
 
     /// Decodes the packets of a run.
@@ -89,4 +155,23 @@ impl Context {
         }
         Ok(())
     }
+}
+
+/// Makes the last of the messages the retained message of its topic, unless there is a later one.
+fn merge_last(
+    tenant: &Tenant,
+    Retaining { stamp, user }: Retaining<'_>,
+    now: MonoTime,
+    messages: &mut Messages<'_>,
+) {
+    if !messages.retain() {
+        return;
+    }
+    let message = messages.message(messages.len() - 1);
+    let holder = (!user.is_empty()).then(|| tenant.quotas.holder(user));
+    let record = RetainedRecord { message, holder, stamp };
+    let mut commits = Commits::default();
+    // A closed shard gets the message when the brokers compare what they have.
+    merge(tenant, record, now, &mut commits);
+    messages.wait_for_all(&commits);
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use barid_core::message::Message;
+use barid_peers::Object;
 use mqtt_proto::ReasonCode;
 
 use crate::agenda::{Agenda, Task, Tell};
 use crate::clock::Clock;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Home, MemberRef};
 use crate::denials::AllLines;
 use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
@@ -16,6 +17,7 @@ use crate::events::{Event, Events};
 use crate::managed::Managed;
 use crate::queued::Full;
 use crate::random::Random;
+use crate::replicated::{OnChange, Replicated};
 use crate::rounds::Rounds;
 use crate::session::SessionRef;
 use crate::state_store::RequestTimes;
@@ -29,6 +31,8 @@ pub struct Engine {
     pub random: Random,
     /// The tenants.
     pub tenants: Tenants,
+    /// The objects of which all brokers of the cluster have replicas.
+    pub replicated: Arc<Replicated>,
     /// The users, settings of tenants, bans and tokens that operators change while the broker runs.
     pub managed: Arc<Managed>,
     /// The tasks for the housekeeping thread.
@@ -88,7 +92,13 @@ impl Engine {
         let shards = Arc::new(Shards::among(storage, queue_memory, others));
         let sources = shards.sources().clone();
         let agenda = Agenda::new(clock, sources.clone());
-        let managed = Arc::new(Managed::new(Arc::clone(&shards)));
+        let tell = |cluster: &Arc<Cluster>| {
+            let cluster = Arc::clone(cluster);
+            Box::new(move |object: Object<'_>| cluster.changed(object)) as OnChange
+        };
+        let origin = cluster.as_ref().map_or(0, |cluster| cluster.origin());
+        let replicated = Replicated::new(clock, origin, cluster.as_ref().map(tell));
+        let managed = Arc::new(Managed::new(Arc::clone(&shards), Arc::clone(&replicated)));
         let events = Arc::new(Events::default());
         let heard = Arc::clone(&events);
         managed.on_change(move |kind, name| heard.tell(&Event::Changed { kind, name }));
@@ -102,8 +112,9 @@ impl Engine {
                 settings_of,
                 random,
                 Arc::clone(&shards),
-                cluster.clone(),
+                cluster.clone().map(|cluster| (cluster, Arc::clone(&replicated))),
             ),
+            replicated,
             cluster,
             managed,
             shards,
@@ -127,7 +138,12 @@ impl Engine {
         self.sys_interval.load(Ordering::Relaxed)
     }
 
-    /// Declares the queues and topics of each tenant.
+    /// Returns the broker that has the state store of a tenant, and its entities with their bindings.
+    pub fn home_of_tenant(&self, tenant: &str) -> Home {
+        self.cluster.as_ref().map_or(Home::Each, |cluster| cluster.home_of_tenant(tenant))
+    }
+
+    /// Declares the queues and topics of each tenant that has its entities here.
     ///
     /// # Errors
     /// The first that cannot be declared, with the name of its tenant.
@@ -136,6 +152,9 @@ impl Engine {
         definitions: impl IntoIterator<Item = (String, Definitions)>,
     ) -> Result<(), (String, EntityError)> {
         for (tenant, definitions) in definitions {
+            if let Home::Elsewhere(_) = self.home_of_tenant(&tenant) {
+                continue;
+            }
             // `max_tenants` limits only tenants that clients create, not those in the configuration.
             let found = self.tenants.recover(&tenant);
             let entities = found.entities(&self.alarm);
@@ -151,6 +170,25 @@ impl Engine {
         self.events.tell(&Event::Member { broker: name, state });
         let task = Task::PublishMember { name: name.into(), state };
         self.agenda.schedule(self.clock.now(), task);
+    }
+
+    /// Another broker is out of the cluster. Returns the number of runs for it that were given up; other members of shared
+    /// subscriptions get theirs.
+    pub fn member_is_down(&self, member: MemberRef) -> usize {
+        let Some(cluster) = &self.cluster else { return 0 };
+        for tenant in self.tenants.all() {
+            if tenant.home() == Home::Elsewhere(member) {
+                // Before the links give up, so that no request counts as carried out.
+                tenant.inquirers.disconnect();
+            } else if let Some(store) = tenant.used_state_store() {
+                store.forget_guests(&tenant, member);
+            }
+        }
+        let (given_up, left) = cluster.is_down(member);
+        for run in left {
+            self.agenda.schedule(self.clock.now(), Task::ShareAgain(Box::new(run)));
+        }
+        given_up
     }
 
     /// A client has connected to another broker, at a wall time in microseconds since the Unix epoch. If it connected here

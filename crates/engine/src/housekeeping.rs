@@ -99,6 +99,7 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
+        Task::ShareAgain(run) => context.share_again(*run),
         Task::SumUpDenials(tenant) => {
             if let Some(tenant) = tenant.upgrade() {
                 context.sum_up_denials(&tenant);
@@ -160,5 +161,6 @@ fn sweep(context: &mut Context) {
         }
     }
     let engine = &context.engine;
+    engine.forget_tombstones();
     engine.tenants.remove_unused(engine.clock.now(), engine.clock.wall());
 }

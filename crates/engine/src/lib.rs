@@ -52,6 +52,8 @@ mod queued;
 mod quotas;
 pub mod random;
 pub mod recovery;
+pub mod replicated;
+pub mod replicating;
 pub mod retained;
 pub mod retaining;
 pub mod rights;

@@ -15,10 +15,12 @@ use tracing::error;
 
 use crate::agenda::{After, Task};
 use crate::context::Context;
+use crate::durability::DurabilityClass;
 use crate::durable::{Commits, DurableShard, READ_RETRY};
 use crate::faults::{IfHolds as _, Rule, holds};
 use crate::ids::ConnectionId;
 use crate::router::Publisher;
+use crate::run::Run;
 use crate::session::{Detached, SessionRef, Will};
 use crate::tenant::Tenant;
 
@@ -48,7 +50,7 @@ impl Context {
     ) {
         // The owner is checked under the lock of the session's state, as in a take-over: what a connection
         // that took over has written there must stay.
-        let (epoch, expiry, delay) = {
+        let (epoch, expiry, expires_at, delay) = {
             let mut state = session.state();
             if !session.is_owned_by(connection) {
                 return;
@@ -59,7 +61,8 @@ impl Context {
             }
             state.away_since = Some(self.worker.now);
             session.store(&state);
-            (epoch, state.expiry, state.will.as_ref().map(|will| will.delay))
+            let delay = state.will.as_ref().map(|will| will.delay);
+            (epoch, state.expiry, state.expires_at(), delay)
         };
         if expiry == 0 {
             self.end_absent_session(tenant, session, epoch);
@@ -67,8 +70,7 @@ impl Context {
         }
         let now = self.worker.now;
         let agenda = &self.engine.agenda;
-        if expiry != u32::MAX {
-            let at = now.after(Duration::from_secs(u64::from(expiry)));
+        if let Some(at) = expires_at {
             agenda.schedule(at, Task::Expire { session: session.downgrade(), epoch });
         }
         match delay {
@@ -159,6 +161,9 @@ impl Context {
         let store = tenant.used_state_store();
         if let Some(store) = store.if_holds(Rule::ForgetAnswersWithSession) {
             store.forget_session(tenant, session.answered_as());
+        }
+        if tenant.inquirers.had_any() {
+            self.forget_inquiries(tenant, session);
         }
         let subscriptions = std::mem::take(&mut session.state().subscriptions);
         self.departures.begin(tenant, session.id, subscriptions);
@@ -288,8 +293,10 @@ impl Context {
         let mut others = Others::of(tenant, session, ended);
         let mut with_others = session.inspect(|outbound, _| outbound.shared());
         // If the session has ended, members whose shards are closed get their messages when these are open.
-        with_others
-            .retain(|name| others.member(name).is_some() || ended && others.any_has_left(name));
+        with_others.retain(|name| {
+            let may_be_away = ended && (others.any_has_left(name) || others.is_elsewhere(name));
+            may_be_away || others.member(name).is_some()
+        });
         if with_others.is_empty() {
             return Vec::new();
         }
@@ -413,6 +420,16 @@ impl Context {
     /// before the session forgets the message, or `None` if there is no other member.
     fn give_to_other(&self, others: &mut Others<'_>, delivery: &Delivery) -> Option<Commits> {
         let name = delivery.shared.as_ref()?;
+        if others.goes_elsewhere(name) {
+            let elsewhere = others.tenant.remote.as_ref()?;
+            let publication = delivery.message.publication();
+            let class = DurabilityClass::Memory;
+            let (mut run, mut buffer) = Run::of(&publication, class, self.worker.now);
+            let mut messages = run.in_buffer(&mut buffer, self.worker.now);
+            if elsewhere.give(&self.worker, name, &mut messages, 0) {
+                return Some(run.into_commits());
+            }
+        }
         // Members come and go in the meantime. A member that has just gone is not found again.
         for _ in 0..GIVE_ATTEMPTS {
             let member = others.member(name)?;
@@ -458,6 +475,21 @@ impl<'a> Others<'a> {
             .cloned()
     }
 
+    /// Whether a message of the session, which has ended, is for a member at another broker: the shared subscription has
+    /// members there, and none that is connected here.
+    fn goes_elsewhere(&mut self, name: &str) -> bool {
+        self.ended
+            && self.is_elsewhere(name)
+            && self.member(name).is_none_or(|member| !member.subscriber.is_online())
+    }
+
+    /// Whether the shared subscription of this name has members at other brokers.
+    fn is_elsewhere(&self, name: &str) -> bool {
+        let Some(remote) = &self.tenant.remote else { return false };
+        let Ok(Some(shared)) = topic::parse_shared(name) else { return false };
+        remote.shares(&a_topic_of(shared.filter), name)
+    }
+
     /// Whether the shared subscription of this name has another member whose shard is closed. That member can
     /// get messages when its shard is open.
     fn any_has_left(&mut self, name: &str) -> bool {
@@ -486,10 +518,14 @@ impl<'a> Others<'a> {
 
 /// Returns the shared subscriptions to a filter, by name.
 fn groups_of(tenant: &Tenant, filter: &str) -> HashMap<Box<str>, Arc<SharedGroup<SessionRef>>> {
-    // Each topic that the filter matches has these groups in its route. The filter itself, with `+` for `#`,
-    // is such a topic.
-    let levels = filter.split('/').map(|level| if level == "#" { "+" } else { level });
-    let route = tenant.index.route(&levels.collect::<Vec<_>>().join("/"));
+    let route = tenant.index.route(&a_topic_of(filter));
     let groups = route.groups().iter().filter(|group| group.filter() == filter);
     groups.map(|group| (group.name().into(), Arc::clone(group))).collect()
+}
+
+/// Returns a topic that a filter matches, and so one that has all shared subscriptions to the filter in its route: the
+/// filter itself, with `+` for `#`.
+fn a_topic_of(filter: &str) -> String {
+    let levels = filter.split('/').map(|level| if level == "#" { "+" } else { level });
+    levels.collect::<Vec<_>>().join("/")
 }

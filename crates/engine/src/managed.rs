@@ -1,7 +1,8 @@
 //! Managed objects: users, settings of tenants, bans and tokens that operators change while the broker runs.
 //!
 //! The engine stores them as texts that it does not read. All of them are in memory, and each is stored in the
-//! shard of its tenant. While a shard is closed, its objects can be read and not changed.
+//! shard of its tenant. While a shard is closed, its objects can be read and not changed. In a cluster all brokers have all
+//! objects ([`Replicated`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,9 +13,12 @@ use barid_core::durable::ManagedRecord;
 use barid_core::durable::keys::ManagedKey;
 use barid_core::durable::records::MANAGED_TEXT_MAX;
 use barid_core::ids::ShardIndex;
+use barid_core::stamp::Stamp;
+use barid_peers::Object as Named;
 use thiserror::Error;
 
-use crate::durable::{Commits, Shards};
+use crate::durable::{Commits, DurableShard, Shards};
+use crate::replicated::{self, MARK, Replicated};
 use crate::sync::{Mutex, RwLock};
 
 pub use barid_core::durable::keys::{MANAGED_NAME_MAX, ManagedKind};
@@ -30,9 +34,13 @@ pub const BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// takes a bounded time and a bounded memory.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// Number of objects that are visited under one lock.
+const TOGETHER: usize = 1_000;
+
 /// All managed objects of a broker.
 pub struct Managed {
     shards: Arc<Shards>,
+    replicated: Arc<Replicated>,
     table: RwLock<Table>,
     /// Held while an object is changed: one at a time. Readers wait only while the table is changed.
     changing: Mutex<()>,
@@ -56,9 +64,18 @@ struct Table {
 /// The objects of one kind.
 #[derive(Debug, Default)]
 struct OfKind {
-    by_name: BTreeMap<Arc<str>, Arc<str>>,
+    by_name: BTreeMap<Arc<str>, Stamped>,
+    /// The objects that were removed, as long as other brokers may have replicas of them.
+    tombstones: BTreeMap<Arc<str>, Stamp>,
     /// The shards that have or had an object of the kind, as marks in their stores say.
     marked: BTreeSet<ShardIndex>,
+}
+
+/// The text of an object, and its last change.
+#[derive(Clone, Debug)]
+struct Stamped {
+    text: Arc<str>,
+    stamp: Stamp,
 }
 
 /// An object: its name and its text.
@@ -115,14 +132,14 @@ pub enum ManagedError {
 
 impl Managed {
     /// Creates an empty table of objects that are stored in these shards.
-    pub fn new(shards: Arc<Shards>) -> Self {
+    pub fn new(shards: Arc<Shards>, replicated: Arc<Replicated>) -> Self {
         let (table, changing, subscribers) = Default::default();
-        Self { shards, table, changing, subscribers }
+        Self { shards, replicated, table, changing, subscribers }
     }
 
     /// Returns the text of an object.
     pub fn get(&self, kind: ManagedKind, name: &str) -> Option<Arc<str>> {
-        self.table.read().of(kind).by_name.get(name).cloned()
+        self.table.read().of(kind).by_name.get(name).map(|object| Arc::clone(&object.text))
     }
 
     /// Number of objects of a kind.
@@ -138,7 +155,7 @@ impl Managed {
     /// Whether there is or ever was an object of this kind. The removal of the last one does not change that.
     pub fn is_used(&self, kind: ManagedKind) -> bool {
         let table = self.table.read();
-        let OfKind { by_name, marked } = table.of(kind);
+        let OfKind { by_name, marked, .. } = table.of(kind);
         !marked.is_empty() || !by_name.is_empty()
     }
 
@@ -153,7 +170,9 @@ impl Managed {
         let mut found = table.of(kind).by_name.range::<str, _>((from, Bound::Unbounded));
         let mut page = Page { objects: Vec::new(), next: None };
         let mut bytes = 0;
-        while let Some((name, text)) = found.next().filter(|(name, _)| name.starts_with(prefix)) {
+        while let Some((name, Stamped { text, .. })) =
+            found.next().filter(|(name, _)| name.starts_with(prefix))
+        {
             bytes += text.len();
             let is_full = page.objects.len() >= limit || bytes > PAGE_BYTES_MAX;
             if is_full && !page.objects.is_empty() {
@@ -167,8 +186,6 @@ impl Managed {
 
     /// Calls `each` for each object of a kind, in the order of names. Other threads can change objects meanwhile.
     pub fn for_each(&self, kind: ManagedKind, mut each: impl FnMut(&Arc<str>, &Arc<str>)) {
-        /// Objects that are visited under one lock.
-        const TOGETHER: usize = 1_000;
         let mut after: Option<Arc<str>> = None;
         loop {
             let page = self.list(kind, "", after.as_deref(), TOGETHER);
@@ -237,29 +254,192 @@ impl Managed {
                 (Some(_), Some(_)) => Done::Replaced,
                 (Some(_), None) => Done::Removed,
             };
-            // The mark is in the batch of the first object of the shard, and is never removed.
-            let is_marked = self.table.read().of(kind).marked.contains(&shard.index());
-            {
-                let mut changed = shard.change();
-                if changed.is_lost() {
-                    return Err(ManagedError::Closed(kind).into());
-                }
-                match &after {
-                    Some(text) => changed.put_managed(key, ManagedRecord { text: text.clone() }),
-                    None => changed.remove_managed(key),
-                }
-                if !is_marked {
-                    changed.put_managed(ManagedKey::mark(kind), ManagedRecord { text: "".into() });
-                }
-                commits.add(changed.index(), changed.batch());
-            }
-            let mut table = self.table.write();
-            table.of_mut(kind).marked.insert(shard.index());
-            table.set(kind, name, after);
+            let stamp = self.replicated.stamp();
+            self.set((key, name), &shard, (after, stamp), commits)?;
             done
         };
+        self.replicated.tell(replicated::managed(kind, name));
         self.notify(kind, name);
         Ok(done)
+    }
+
+    /// Takes over the state of an object from another broker: its record, or a tombstone. Does nothing, and returns false,
+    /// if the own state is later. An object without a name is the mark of its kind.
+    ///
+    /// # Errors
+    /// [`ManagedError`]; nothing has changed then.
+    pub(crate) fn merge(
+        &self,
+        kind: ManagedKind,
+        name: &str,
+        record: ManagedRecord,
+        commits: &mut Commits,
+    ) -> Result<bool, ManagedError> {
+        if name.is_empty() {
+            return self.merge_mark(kind, commits);
+        }
+        let key = ManagedKey::of(kind, name);
+        let key = key.ok_or_else(|| ManagedError::Name(kind, shortened(name)))?;
+        let ManagedRecord { text, stamp } = record;
+        {
+            let _changing = self.changing.lock();
+            if self.table.read().last_change(kind, name).is_some_and(|own| own >= stamp) {
+                return Ok(false);
+            }
+            let shard = self.shards.of_tenant(key.tenant);
+            if !shard.is_open() {
+                return Err(ManagedError::Closed(kind));
+            }
+            let after = (!text.is_empty()).then_some(text);
+            self.check_room(kind, name, self.get(kind, name).as_deref(), after.as_deref())?;
+            self.replicated.see(stamp);
+            self.set((key, name), &shard, (after, stamp), commits)?;
+        }
+        self.notify(kind, name);
+        Ok(true)
+    }
+
+    fn merge_mark(&self, kind: ManagedKind, commits: &mut Commits) -> Result<bool, ManagedError> {
+        let _changing = self.changing.lock();
+        if self.is_used(kind) {
+            return Ok(false);
+        }
+        let shard = self.shards.of_tenant("");
+        let mut changed = shard.change();
+        if changed.is_lost() {
+            return Err(ManagedError::Closed(kind));
+        }
+        changed.put_managed(ManagedKey::mark(kind), mark());
+        commits.add(changed.index(), changed.batch());
+        drop(changed);
+        self.table.write().set_mark(kind, shard.index(), &self.replicated);
+        Ok(true)
+    }
+
+    /// Sets or removes an object, in its shard and in the table. Objects must not change meanwhile.
+    fn set(
+        &self,
+        (key, name): (ManagedKey<'_>, &str),
+        shard: &Arc<DurableShard>,
+        (after, stamp): (Option<Arc<str>>, Stamp),
+        commits: &mut Commits,
+    ) -> Result<(), ManagedError> {
+        let kind = key.kind;
+        // The mark is in the batch of the first object of the shard, and is never removed.
+        let is_marked = self.table.read().of(kind).marked.contains(&shard.index());
+        {
+            let mut changed = shard.change();
+            if changed.is_lost() {
+                return Err(ManagedError::Closed(kind));
+            }
+            match &after {
+                Some(text) => changed.put_managed(key, ManagedRecord { text: text.clone(), stamp }),
+                None if self.replicated.is_shared() => changed.put_managed(key, tombstone(stamp)),
+                None => changed.remove_managed(key),
+            }
+            if !is_marked {
+                changed.put_managed(ManagedKey::mark(kind), mark());
+            }
+            commits.add(changed.index(), changed.batch());
+        }
+        let mut table = self.table.write();
+        table.set_mark(kind, shard.index(), &self.replicated);
+        match after {
+            Some(text) => table.put(kind, name, Stamped { text, stamp }, &self.replicated),
+            None => {
+                table.remove(kind, name, &self.replicated);
+                if self.replicated.is_shared() {
+                    table.of_mut(kind).tombstones.insert(name.into(), stamp);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the record of an object, a tombstone or a mark, for another broker.
+    pub(crate) fn record(&self, kind: ManagedKind, name: &str) -> Option<ManagedRecord> {
+        let table = self.table.read();
+        let of = table.of(kind);
+        if name.is_empty() {
+            return (!of.marked.is_empty()).then(mark);
+        }
+        let object = of.by_name.get(name).cloned();
+        let object = object.map(|Stamped { text, stamp }| ManagedRecord { text, stamp });
+        object.or_else(|| of.tombstones.get(name).copied().map(tombstone))
+    }
+
+    /// Calls `each` with all objects and marks, then with all tombstones. Other threads can change objects meanwhile.
+    pub(crate) fn visit(&self, mut each: impl FnMut(Named<'_>, Stamp, bool)) {
+        for kind in ManagedKind::ALL {
+            let is_marked = !self.table.read().of(kind).marked.is_empty();
+            if is_marked {
+                each(replicated::managed(kind, ""), MARK, false);
+            }
+            self.in_steps(
+                |table| &table.of(kind).by_name,
+                |name, object| {
+                    each(replicated::managed(kind, name), object.stamp, false);
+                },
+            );
+            self.in_steps(
+                |table| &table.of(kind).tombstones,
+                |name, stamp| {
+                    each(replicated::managed(kind, name), *stamp, true);
+                },
+            );
+        }
+    }
+
+    /// Calls `each` for each entry of a map, and releases the lock of the table from time to time.
+    fn in_steps<V>(
+        &self,
+        map: impl Fn(&Table) -> &BTreeMap<Arc<str>, V>,
+        mut each: impl FnMut(&Arc<str>, &V),
+    ) {
+        let mut after: Option<Arc<str>> = None;
+        loop {
+            let table = self.table.read();
+            let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut last = None;
+            for (name, value) in
+                map(&table).range::<str, _>((from, Bound::Unbounded)).take(TOGETHER)
+            {
+                each(name, value);
+                last = Some(Arc::clone(name));
+            }
+            after = match last {
+                Some(last) => Some(last),
+                None => return,
+            };
+        }
+    }
+
+    /// Forgets the tombstones for which `is_over` returns true, and if there are too many of a kind, the older half.
+    pub(crate) fn forget_tombstones(&self, is_over: impl Fn(Named<'_>, Stamp) -> bool) {
+        for kind in ManagedKind::ALL {
+            let from = {
+                let table = self.table.read();
+                replicated::kept_from(table.of(kind).tombstones.values().copied(), false)
+            };
+            let mut over = Vec::new();
+            self.in_steps(
+                |table| &table.of(kind).tombstones,
+                |name, stamp| {
+                    if stamp.time < from || is_over(replicated::managed(kind, name), *stamp) {
+                        over.push((Arc::clone(name), *stamp));
+                    }
+                },
+            );
+            let _changing = self.changing.lock();
+            for (name, stamp) in over {
+                let Some(key) = ManagedKey::of(kind, &name) else { continue };
+                let mut table = self.table.write();
+                if table.of(kind).tombstones.get(&name) == Some(&stamp) {
+                    self.shards.of_tenant(key.tenant).change().remove_managed(key);
+                    table.of_mut(kind).tombstones.remove(&name);
+                }
+            }
+        }
     }
 
     fn check_room(
@@ -314,17 +494,25 @@ impl Managed {
                     changed.extend(gone.map(|name| (kind, Arc::clone(name))));
                 }
                 for (kind, name) in &changed {
-                    table.set(*kind, name, None);
+                    table.remove(*kind, name, &self.replicated);
                 }
             }
             for kind in found.marked {
-                table.of_mut(kind).marked.insert(shard);
+                table.set_mark(kind, shard, &self.replicated);
             }
-            for ((kind, name), text) in found.objects {
-                if table.of(kind).by_name.get(&name) != Some(&text) {
-                    table.set(kind, &name, Some(text));
-                    changed.push((kind, name));
+            for ((kind, name), ManagedRecord { text, stamp }) in found.objects {
+                self.replicated.see(stamp);
+                if text.is_empty() {
+                    if self.replicated.is_shared() {
+                        table.of_mut(kind).tombstones.insert(name, stamp);
+                    }
+                    continue;
                 }
+                let stamp = replicated::stamp_or_of(stamp, text.as_bytes());
+                if table.of(kind).by_name.get(&name).is_none_or(|object| object.text != text) {
+                    changed.push((kind, Arc::clone(&name)));
+                }
+                table.put(kind, &name, Stamped { text, stamp }, &self.replicated);
             }
             changed
         };
@@ -343,34 +531,54 @@ impl Table {
         &mut self.kinds[kind as usize - 1]
     }
 
-    /// Sets or removes an object, and counts it.
-    fn set(&mut self, kind: ManagedKind, name: &str, text: Option<Arc<str>>) {
-        let by_name = &mut self.of_mut(kind).by_name;
-        let (added, removed) = match text {
-            Some(text) => {
-                let len = text.len();
-                match by_name.get_mut(name) {
-                    Some(before) => ((0, len), (0, std::mem::replace(before, text).len())),
-                    None => {
-                        by_name.insert(name.into(), text);
-                        ((1, name.len() + len), (0, 0))
-                    }
-                }
-            }
-            None => {
-                let removed = by_name.remove(name);
-                ((0, 0), removed.map_or((0, 0), |text| (1, name.len() + text.len())))
-            }
+    /// The stamp of the last change of an object, which may be its removal.
+    fn last_change(&self, kind: ManagedKind, name: &str) -> Option<Stamp> {
+        let OfKind { by_name, tombstones, .. } = self.of(kind);
+        by_name.get(name).map(|object| object.stamp).or_else(|| tombstones.get(name).copied())
+    }
+
+    /// Sets an object, and counts it.
+    fn put(&mut self, kind: ManagedKind, name: &str, object: Stamped, replicated: &Replicated) {
+        let of = self.of_mut(kind);
+        of.tombstones.remove(name);
+        let (len, stamp) = (object.text.len(), object.stamp);
+        let before = match of.by_name.get_mut(name) {
+            Some(before) => Some(std::mem::replace(before, object)),
+            None => of.by_name.insert(name.into(), object),
         };
-        self.count = self.count + added.0 - removed.0;
-        self.bytes = self.bytes + added.1 - removed.1;
+        match &before {
+            Some(before) => self.bytes = self.bytes + len - before.text.len(),
+            None => {
+                self.count += 1;
+                self.bytes += name.len() + len;
+            }
+        }
+        let before = before.map(|before| before.stamp);
+        replicated.note(replicated::managed(kind, name), before, Some(stamp));
+    }
+
+    /// Removes an object.
+    fn remove(&mut self, kind: ManagedKind, name: &str, replicated: &Replicated) {
+        if let Some(Stamped { text, stamp }) = self.of_mut(kind).by_name.remove(name) {
+            self.count -= 1;
+            self.bytes -= name.len() + text.len();
+            replicated.note(replicated::managed(kind, name), Some(stamp), None);
+        }
+    }
+
+    fn set_mark(&mut self, kind: ManagedKind, shard: ShardIndex, replicated: &Replicated) {
+        let marked = &mut self.of_mut(kind).marked;
+        if marked.is_empty() {
+            replicated.note(replicated::managed(kind, ""), None, Some(MARK));
+        }
+        marked.insert(shard);
     }
 }
 
 /// The objects and marks in the store of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    objects: BTreeMap<(ManagedKind, Arc<str>), Arc<str>>,
+    objects: BTreeMap<(ManagedKind, Arc<str>), ManagedRecord>,
     marked: BTreeSet<ManagedKind>,
 }
 
@@ -380,18 +588,27 @@ impl Found {
         if key.is_mark() {
             self.marked.insert(key.kind);
         } else {
-            self.objects.insert((key.kind, key.full_name().into()), record.text);
+            self.objects.insert((key.kind, key.full_name().into()), record);
         }
     }
 
     /// Number of objects.
     pub(crate) fn len(&self) -> usize {
-        self.objects.len()
+        self.objects.values().filter(|record| !record.text.is_empty()).count()
     }
 
     fn has(&self, kind: ManagedKind, name: &Arc<str>) -> bool {
-        self.objects.contains_key(&(kind, Arc::clone(name)))
+        let found = self.objects.get(&(kind, Arc::clone(name)));
+        found.is_some_and(|record| !record.text.is_empty())
     }
+}
+
+fn mark() -> ManagedRecord {
+    ManagedRecord { text: "".into(), stamp: Stamp::NONE }
+}
+
+fn tombstone(stamp: Stamp) -> ManagedRecord {
+    ManagedRecord { text: "".into(), stamp }
 }
 
 /// Returns the beginning of a name, for an error.

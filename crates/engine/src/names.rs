@@ -124,6 +124,11 @@ pub fn is_reserved(topic: &str) -> bool {
     RESERVED.into_iter().any(is_below) || topic.starts_with(topics::RESERVED)
 }
 
+/// Whether the messages of a topic stay on their broker: those about the broker itself, and notifications of the state store.
+pub(crate) fn is_local(topic: &str) -> bool {
+    is_sys(topic) || topic.starts_with(topics::RESERVED)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,6 +30,8 @@ pub fn recover(engine: &Engine, contents: impl IntoIterator<Item = Contents>) ->
         opening.settle(&traces);
         opening.begin(found);
     }
+    // All shards have been read: the other answers are for sessions of other brokers.
+    opening.keep_waiting();
     opening.total
 }
 
@@ -231,7 +233,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Keeps the answers noted for sessions of closed shards, because these sessions may exist. The notes of their
+    /// Keeps the answers noted for sessions of closed shards and of other brokers, because these sessions may exist. The notes of their
     /// QoS 2 messages are asked for when those shards are opened.
     fn keep_waiting(&self) {
         for trace in self.homes.waiting() {
@@ -273,12 +275,35 @@ fn resume(engine: &Engine, session: &SessionRef, now: MonoTime) {
         session.store(&state);
     }
     let (weak, epoch) = (session.downgrade(), 0);
-    let after = |seconds: u32| away_since.after(Duration::from_secs(u64::from(seconds)));
     if let Some(will) = &state.will {
-        let task = Task::PublishWill { session: weak.clone(), epoch };
-        engine.agenda.schedule(after(will.delay), task);
+        let at = away_since.after(Duration::from_secs(will.delay.into()));
+        engine.agenda.schedule(at, Task::PublishWill { session: weak.clone(), epoch });
     }
-    if state.expiry != u32::MAX {
-        engine.agenda.schedule(after(state.expiry), Task::Expire { session: weak, epoch });
+    if let Some(at) = state.expires_at() {
+        engine.agenda.schedule(at, Task::Expire { session: weak, epoch });
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::recovery;
+
+    /// Opens all shards of an engine, as at the start of a broker.
+    pub fn opened(engine: Engine) -> Engine {
+        let read = |shard| {
+            let mut contents = recovery::read(&engine, &shard).unwrap();
+            contents.announce(&engine);
+            contents
+        };
+        let contents: Vec<_> = engine.shards.iter().map(read).collect();
+        recover(&engine, contents);
+        commit(&engine);
+        engine
+    }
+
+    /// Commits everything that has been noted.
+    pub fn commit(engine: &Engine) {
+        engine.shards.iter().for_each(|shard| shard.commit_now());
     }
 }

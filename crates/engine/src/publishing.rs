@@ -134,6 +134,22 @@ impl Context {
         run.into_commits()
     }
 
+    /// Sends messages that were published at another broker to the entities that bindings name. Their publisher is not told
+    /// what an entity refuses.
+    pub(crate) fn enter_here(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        publisher: Publisher<'_>,
+        run: &mut Run,
+        bytes: &mut [u8],
+    ) {
+        let targets = self.router.targets(tenant, run.topic());
+        if !run.is_empty() && !targets.bindings().is_empty() {
+            let source = Source::unattended(tenant, publisher);
+            self.enter(&source, &targets, run, bytes, &mut Published::default());
+        }
+    }
+
     /// Sends the messages to the entities that bindings name, and removes the refused ones from the run.
     fn enter(
         &self,

@@ -22,7 +22,7 @@ use crate::durable::{Durable, DurableShard};
 use crate::engine::Engine;
 use crate::entities::Recovering;
 use crate::managed;
-use crate::retaining::persists;
+use crate::retaining::is_kept;
 use crate::session::{SessionRef, Subscription, Will};
 use crate::state_store::Watching;
 use crate::tenant::Tenant;
@@ -231,18 +231,22 @@ impl Recovery for Reader<'_> {
     }
 
     fn retained(&mut self, tenant: TenantNumber, record: RetainedRecord) {
-        let RetainedRecord { message, holder } = record;
+        let is_tombstone = record.is_tombstone();
+        let RetainedRecord { message, holder, stamp } = record;
         let own = &self.tenants[&tenant];
         let topic = message.publication().topic;
         // If the class of the topic has changed, the stored message may be outdated.
-        let is_current = own.durability().of(topic).is_stored() || persists(&message);
-        if message.is_expired(self.now) || !is_current {
+        let is_current = is_kept(own.durability().of(topic), &message);
+        // Without a cluster, no other broker has replicas that a tombstone must keep out.
+        let is_void = is_tombstone && self.engine.cluster.is_none();
+        if message.is_expired(self.now) || !is_current || is_void {
             self.void_retained.push((tenant, topic.into()));
             return;
         }
         let holder = holder.map(|holder| own.quotas.holder(holder.name()));
-        self.retained.push((Arc::clone(own), RetainedRecord { message, holder }));
-        self.found.retained += 1;
+        self.engine.replicated.see(stamp);
+        self.retained.push((Arc::clone(own), RetainedRecord { message, holder, stamp }));
+        self.found.retained += usize::from(!is_tombstone);
     }
 
     fn state_clock(&mut self, tenant: TenantNumber, latest: Version) {

@@ -103,8 +103,13 @@ impl Router {
     ) {
         self.deliver_to_sessions(worker, publisher, targets, messages, (alone, budget));
         let here = targets.route().groups();
-        let remote = tenant.remote.as_ref().zip(targets.remote());
-        let Some((remote, route)) = remote.filter(|_| messages.after().is_empty()) else {
+        let user = publisher.holder.map_or("", |holder| holder.name());
+        let origin = Origin { worker, publisher: publisher.client_id, user };
+        let remote = tenant.remote.as_ref().filter(|_| messages.after().is_empty());
+        if let Some(remote) = remote.filter(|_| messages.stamp().is_some()) {
+            remote.send_retained(origin, targets.remote(), messages);
+        }
+        let Some((remote, route)) = remote.zip(targets.remote()) else {
             return self.deliver_to_groups(worker, tenant, publisher, here, messages, budget);
         };
         // A shared subscription is served here if a member is connected here, or if no other broker has members.
@@ -116,7 +121,6 @@ impl Router {
         self.deliver_to_groups(worker, tenant, publisher, &served, messages, budget);
         let is_served =
             |group: &SharedGroup<MemberRef>| served.iter().any(|local| is_same(local, group));
-        let origin = Origin { worker, publisher: publisher.client_id };
         for _ in 0..remote.send(origin, route, messages, is_served) {
             let (topic, client) = (messages.topic(), publisher.client_id);
             tenant.dropped(worker, DropReason::LinkFull, Some(topic), client);
@@ -138,8 +142,14 @@ impl Router {
             return self.deliver_to_sessions(worker, publisher, targets, messages, (false, budget));
         };
         let groups = targets.route().groups();
-        if let Some(at) = groups.iter().position(|group| share_name(group) == shared) {
-            self.deliver_to_groups(worker, tenant, publisher, &groups[at..=at], messages, budget);
+        match groups.iter().position(|group| share_name(group) == shared) {
+            Some(at) => {
+                let group = &groups[at..=at];
+                self.deliver_to_groups(worker, tenant, publisher, group, messages, budget);
+            }
+            // Its last member has gone, and the other broker has not heard of it yet.
+            None => (0..messages.len())
+                .for_each(|index| give_elsewhere(worker, tenant, shared, messages, index)),
         }
     }
 
@@ -420,6 +430,7 @@ impl Router {
         let name: Arc<str> = share_name(group).into();
         let (strategy, hash) = strategy(tenant.share_strategy(), publisher, messages.topic());
         for index in 0..messages.len() {
+            let mut is_taken = false;
             // A member whose client goes away at this moment is not chosen again: by then it is offline or
             // has left the group.
             while let Some(member) = group.pick(strategy, hash, load) {
@@ -437,10 +448,18 @@ impl Router {
                     Offered::Gone if group.members().len() > 1 => {}
                     Offered::FlushLater => {
                         self.to_flush.push_back(member.subscriber);
+                        is_taken = true;
                         break;
                     }
-                    Offered::Done | Offered::Gone => break,
+                    Offered::Done => {
+                        is_taken = true;
+                        break;
+                    }
+                    Offered::Gone => break,
                 }
+            }
+            if !is_taken {
+                give_elsewhere(worker, tenant, &name, messages, index);
             }
         }
     }
@@ -476,6 +495,19 @@ impl Router {
         self.cache
             .insert_unique(hash, cached, |cached| hasher.hash_one((cached.number, &*cached.topic)));
         targets
+    }
+}
+
+/// Gives a message of a shared subscription that has no member here any more to another broker, if that has members.
+fn give_elsewhere(
+    worker: &Worker,
+    tenant: &Tenant,
+    shared: &str,
+    messages: &mut Messages<'_>,
+    index: usize,
+) {
+    if let Some(remote) = tenant.remote.as_ref().filter(|_| messages.after().is_empty()) {
+        remote.give(worker, shared, messages, index);
     }
 }
 

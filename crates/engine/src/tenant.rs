@@ -13,16 +13,17 @@ use mqtt_proto::topic;
 use crate::account::{Account, TenantSettings};
 use crate::amqp_clients::AmqpClients;
 use crate::bindings::Bindings;
-use crate::cluster::{Cluster, Remote};
+use crate::cluster::{Cluster, Home, Remote};
 use crate::denials::DenialLog;
 use crate::durable::{Commits, Shards};
 use crate::entities::{Admits, AdmitsBytes, Alarm, Entities};
 use crate::metrics::Totals;
 use crate::names::{DEFAULT_TENANT, OTHERS};
 use crate::random::Random;
+use crate::replicated::Replicated;
 use crate::session::{SessionRef, Subscription};
 use crate::sessions::Sessions;
-use crate::state_store::StateStore;
+use crate::state_store::{Inquirers, StateStore};
 use crate::sync::{Mutex, RwLock};
 
 /// Maximum number of removed tenants whose counters are kept by name; these take 2 MiB. The counters of
@@ -50,18 +51,21 @@ pub struct Tenant {
     entities: OnceLock<Arc<Entities>>,
     /// The other brokers; `None`: there is no cluster.
     pub remote: Option<Remote>,
+    /// Its clients that have asked the state store of another broker.
+    pub inquirers: Inquirers,
 }
 
 impl Tenant {
     fn new(account: Account, cluster: Option<&Arc<Cluster>>) -> Self {
         let random = account.random;
-        let remote = cluster.map(|cluster| Remote::of(cluster, &account.name));
+        let remote = || cluster.map(|cluster| Remote::of(cluster, &account.name));
         Self {
-            remote,
+            remote: remote(),
+            inquirers: Inquirers::default(),
+            bindings: Bindings::of(remote()),
             account: Arc::new(account),
             index: TopicIndex::with_seed(random.number()),
             sessions: Sessions::new(random),
-            bindings: Bindings::default(),
             amqp_clients: Arc::default(),
             denials: DenialLog::default(),
             state: OnceLock::new(),
@@ -105,6 +109,11 @@ impl Tenant {
             remote.unsubscribed(filter);
         }
         existed
+    }
+
+    /// The broker that has the state store of the tenant, and its entities with their bindings.
+    pub fn home(&self) -> Home {
+        self.remote.as_ref().map_or(Home::Each, Remote::home)
     }
 
     /// Returns the state store, and creates it if it does not exist.
@@ -179,6 +188,7 @@ impl Tenant {
             && me.denials.is_quiet(now)
             && Arc::strong_count(&me.account) == 1
             && me.retained_by_clients() == 0
+            && !me.retained.read().has_tombstones()
             && me.bindings.are_void()
             && me.used_entities().is_none_or(|entities| entities.is_empty())
             && me.forget_void_state(wall)
@@ -209,7 +219,7 @@ pub struct Tenants {
     numbers: AtomicU64,
     random: Random,
     shards: Arc<Shards>,
-    cluster: Option<Arc<Cluster>>,
+    cluster: Option<(Arc<Cluster>, Arc<Replicated>)>,
     /// The counters of removed tenants.
     retired: Mutex<Retired>,
 }
@@ -250,7 +260,7 @@ impl Tenants {
         settings_of: SettingsOf,
         random: Random,
         shards: Arc<Shards>,
-        cluster: Option<Arc<Cluster>>,
+        cluster: Option<(Arc<Cluster>, Arc<Replicated>)>,
     ) -> Self {
         Self {
             shards,
@@ -302,8 +312,10 @@ impl Tenants {
         let before = self.retired.lock().take(name);
         let settings = (self.settings_of.read())(name);
         let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.random));
-        let account = Account::new((number, name), settings, shards, counting, before);
-        let tenant = Arc::new(Tenant::new(account, self.cluster.as_ref()));
+        let cluster = self.cluster.as_ref();
+        let replicated = cluster.map(|(_, replicated)| replicated);
+        let account = Account::new((number, name), settings, shards, counting, before, replicated);
+        let tenant = Arc::new(Tenant::new(account, cluster.map(|(cluster, _)| cluster)));
         self.shards.name_tenant(tenant.stored_number(), name);
         by_name.insert(name.into(), Arc::clone(&tenant));
         tenant

@@ -2,8 +2,13 @@
 //!
 //! A frame is its length (4 bytes), its kind (1 byte) and its fields. The length counts the kind and the fields.
 
+use barid_core::stamp::Stamp;
+
+use crate::comparing::Comparison;
+use crate::digest::{DIGESTS_LEN, Object, Parts};
 use crate::error::{FrameError, NONCE, PROOF, Refusal};
 use crate::identity::{Identity, Purpose};
+use crate::inquiry::{Inquiry, Told};
 use crate::wire::{Reader, put_text, put_u16, put_u64};
 
 /// Length of what precedes the fields: the length of the frame and its kind.
@@ -72,6 +77,33 @@ pub enum Frame<'a> {
     Leaving,
     /// The client whose bytes follow on this link, when the other broker has answered `Ready`.
     Client(Client<'a>),
+    /// An object that all brokers have, as the speaker has it.
+    Object {
+        /// Which one it is.
+        object: Object<'a>,
+        /// Its record, which the frames do not interpret.
+        record: &'a [u8],
+    },
+    /// The [digests](crate::Digest) of the speaker's objects.
+    Digests {
+        /// Why they come.
+        comparison: Comparison,
+        /// The digests of all parts.
+        digests: &'a [u8],
+    },
+    /// The answer to `Digests`.
+    Listing {
+        /// The parts whose digests differ from the hearer's.
+        differing: Parts,
+        /// The parts whose objects are listed.
+        listed: Parts,
+        /// Whether there are more parts to be listed.
+        has_more: bool,
+        /// The objects that the hearer has in these parts, as [`Listed`](crate::Listed).
+        objects: &'a [u8],
+    },
+    /// The speaker has sent all objects of which it had a later change than the hearer, when the link was opened.
+    Compared,
 }
 
 /// A change of the topic filters that a broker's clients have subscribed to.
@@ -98,17 +130,45 @@ pub struct Run<'a> {
     pub to: Destination<'a>,
     /// Whether the packets are those of MQTT 5. Otherwise they are those of MQTT 3.1.1.
     pub is_v5: bool,
+    /// The last message becomes the retained message of its topic, or removes it.
+    pub retaining: Option<Retaining<'a>>,
     /// PUBLISH packets with the same topic, QoS and RETAIN flag.
     pub packets: &'a [u8],
 }
 
-/// A client that is connected to another broker than the one that has its session.
+/// How a message is retained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retaining<'a> {
+    /// Which change of the retained message it is.
+    pub stamp: Stamp,
+    /// The user to whom the retained message belongs; empty: none.
+    pub user: &'a str,
+}
+
+/// A client that is connected to another broker than the one that has its session, or the entities of its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
     /// The address of the client.
     pub address: &'a str,
+    /// The protocol that its bytes are in.
+    pub protocol: Protocol,
+    /// The address of the listener that it has reached.
+    pub listener: &'a str,
     /// The certificate that the client has shown and that the broker has verified, in DER; empty: there is none.
     pub certificate: &'a [u8],
+}
+
+/// The protocol of a client, or of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// MQTT 3.1, 3.1.1 or 5.
+    Mqtt,
+    /// AMQP 1.0.
+    Amqp,
+    /// HTTP, for the admin API.
+    Admin,
+    /// HTTP, for the administration protocol of Service Bus.
+    Management,
 }
 
 /// The subscriptions of a broker for which messages are meant.
@@ -118,6 +178,10 @@ pub enum Destination<'a> {
     Sessions,
     /// One member of a shared subscription, given by its whole filter: `$share/{name}/{filter}`.
     Shared(&'a str),
+    /// The state store of the tenant: the message is a request of the publisher.
+    StateStore(Inquiry<'a>),
+    /// The client that has asked the state store.
+    Inquirer(Told),
 }
 
 /// What a broker says about itself and the others, several times a second.
@@ -178,6 +242,7 @@ impl Frame<'_> {
                         put_u16(out, *thread);
                     }
                     Purpose::Client => out.push(2),
+                    Purpose::Replication => out.push(3),
                 }
                 put_identity(out, identity);
                 out.extend_from_slice(nonce);
@@ -193,7 +258,7 @@ impl Frame<'_> {
                 out.push(refusal.code());
                 put_text(out, &refusal.detail());
             }
-            Self::Ready | Self::SnapshotBegins | Self::Leaving => {}
+            Self::Ready | Self::SnapshotBegins | Self::Leaving | Self::Compared => {}
             Self::Heartbeat(heartbeat) => heartbeat.encode(out),
             Self::Filter(change) => {
                 out.push(u8::from(change.is_added));
@@ -208,7 +273,25 @@ impl Frame<'_> {
             }
             Self::Client(client) => {
                 put_text(out, client.address);
+                out.push(client.protocol as u8);
+                put_text(out, client.listener);
                 out.extend_from_slice(client.certificate);
+            }
+            Self::Object { object, record } => {
+                out.push(object.kind);
+                put_text(out, object.tenant);
+                put_text(out, object.name);
+                out.extend_from_slice(record);
+            }
+            Self::Digests { comparison, digests } => {
+                out.push(*comparison as u8);
+                out.extend_from_slice(digests);
+            }
+            Self::Listing { differing, listed, has_more, objects } => {
+                differing.encode(out);
+                listed.encode(out);
+                out.push(u8::from(*has_more));
+                out.extend_from_slice(objects);
             }
             Self::Told(number) | Self::Heard(number) | Self::Done(number) => put_u64(out, *number),
             Self::Run(run) => {
@@ -236,6 +319,10 @@ impl Frame<'_> {
             Self::Run(_) => RUN,
             Self::Done(_) => 33,
             Self::Client(_) => 48,
+            Self::Object { .. } => 64,
+            Self::Digests { .. } => 65,
+            Self::Listing { .. } => 66,
+            Self::Compared => 67,
         }
     }
 }
@@ -256,16 +343,33 @@ impl Run<'_> {
         put_u64(out, self.sequence);
         put_text(out, self.tenant);
         put_text(out, self.publisher);
-        let group = match self.to {
-            Destination::Sessions => None,
-            Destination::Shared(group) => Some(group),
+        let to = match self.to {
+            Destination::Sessions => 0,
+            Destination::Shared(_) => SHARED,
+            Destination::StateStore(_) => STATE_STORE,
+            Destination::Inquirer(_) => INQUIRER,
         };
-        out.push(u8::from(self.is_v5) | u8::from(group.is_some()) << 1);
-        if let Some(group) = group {
-            put_text(out, group);
+        let retains = if self.retaining.is_some() { RETAINS } else { 0 };
+        out.push(u8::from(self.is_v5) | to | retains);
+        match &self.to {
+            Destination::Sessions => {}
+            Destination::Shared(group) => put_text(out, group),
+            Destination::StateStore(inquiry) => inquiry.encode(out),
+            Destination::Inquirer(told) => told.encode(out),
+        }
+        if let Some(Retaining { stamp, user }) = self.retaining {
+            put_u64(out, stamp.time);
+            put_u64(out, stamp.origin);
+            put_text(out, user);
         }
     }
 }
+
+/// Flags of a run, beside that of MQTT 5, which is 1.
+const SHARED: u8 = 2;
+const RETAINS: u8 = 4;
+const STATE_STORE: u8 = 8;
+const INQUIRER: u8 = 16;
 
 /// Sets the length of the frame that begins here and that `behind` bytes follow.
 fn set_len(frame: &mut [u8], behind: usize) {
@@ -301,6 +405,7 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
                 0 => Purpose::Control,
                 1 => Purpose::Messages(fields.u16()?),
                 2 => Purpose::Client,
+                3 => Purpose::Replication,
                 _ => return Err(FrameError::Value),
             },
             identity: identity(&mut fields)?,
@@ -334,16 +439,59 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
         RUN => {
             let (sequence, tenant, publisher) = (fields.u64()?, fields.text()?, fields.text()?);
             let flags = fields.u8()?;
-            let to = match flags & !1 {
+            if flags >= INQUIRER << 1 {
+                return Err(FrameError::Value);
+            }
+            let to = match flags & (SHARED | STATE_STORE | INQUIRER) {
                 0 => Destination::Sessions,
-                2 => Destination::Shared(fields.text()?),
+                SHARED => Destination::Shared(fields.text()?),
+                STATE_STORE => Destination::StateStore(Inquiry::decode(&mut fields)?),
+                INQUIRER => Destination::Inquirer(Told::decode(&mut fields)?),
                 _ => return Err(FrameError::Value),
             };
-            let packets = fields.rest();
-            Frame::Run(Run { sequence, tenant, publisher, to, is_v5: flags & 1 == 1, packets })
+            let retaining = match flags & RETAINS {
+                0 => None,
+                _ => Some(Retaining {
+                    stamp: Stamp { time: fields.u64()?, origin: fields.u64()? },
+                    user: fields.text()?,
+                }),
+            };
+            let (is_v5, packets) = (flags & 1 == 1, fields.rest());
+            Frame::Run(Run { sequence, tenant, publisher, to, is_v5, retaining, packets })
         }
         33 => Frame::Done(fields.u64()?),
-        48 => Frame::Client(Client { address: fields.text()?, certificate: fields.rest() }),
+        48 => Frame::Client(Client {
+            address: fields.text()?,
+            protocol: match fields.u8()? {
+                0 => Protocol::Mqtt,
+                1 => Protocol::Amqp,
+                2 => Protocol::Admin,
+                3 => Protocol::Management,
+                _ => return Err(FrameError::Value),
+            },
+            listener: fields.text()?,
+            certificate: fields.rest(),
+        }),
+        64 => Frame::Object {
+            object: Object { kind: fields.u8()?, tenant: fields.text()?, name: fields.text()? },
+            record: fields.rest(),
+        },
+        65 => Frame::Digests {
+            comparison: match fields.u8()? {
+                0 => Comparison::First,
+                1 => Comparison::Next,
+                2 => Comparison::Again,
+                _ => return Err(FrameError::Value),
+            },
+            digests: fields.take(DIGESTS_LEN)?,
+        },
+        66 => Frame::Listing {
+            differing: Parts::decode(&mut fields)?,
+            listed: Parts::decode(&mut fields)?,
+            has_more: fields.flag()?,
+            objects: fields.rest(),
+        },
+        67 => Frame::Compared,
         kind => return Err(FrameError::Kind(kind)),
     };
     fields.end()?;
@@ -416,6 +564,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::inquiry::{InquiryKind, ToldKind};
 
     fn identity() -> Identity {
         Identity {
@@ -436,14 +585,33 @@ mod tests {
             verdict: Verdict::Gone,
             heard: 4,
         };
+        let inquiry = Inquiry {
+            kind: InquiryKind::Request,
+            connection: 7,
+            since: 1 << 40,
+            session: 1 << 48 | 9,
+            packet_id: 3,
+            is_repeated: true,
+            survives: true,
+            is_stored: false,
+            max_packet_size: u32::MAX,
+            user: "acme/ada",
+            user_limits: (10, 0),
+        };
+        let ended = Inquiry { kind: InquiryKind::SessionEnded, user: "", ..inquiry };
+        let told = Told { connection: 7, kind: ToldKind::Keys };
         let run = Run {
             sequence: 3,
             tenant: "acme",
             publisher: "sensor",
             to: Destination::Sessions,
             is_v5: true,
+            retaining: None,
             packets: b"packets",
         };
+        let stamp = Stamp { time: 1 << 50, origin: u64::MAX };
+        let mut parts = Parts::NONE;
+        parts.insert(77);
         vec![
             Frame::Hello {
                 versions: (1, 2),
@@ -481,11 +649,38 @@ mod tests {
                 identity: identity(),
                 nonce: [6; NONCE],
             },
-            Frame::Client(Client { address: "[::1]:50000", certificate: b"certificate" }),
-            Frame::Client(Client { address: "127.0.0.1:50000", certificate: b"" }),
+            Frame::Client(Client {
+                address: "[::1]:50000",
+                protocol: Protocol::Mqtt,
+                listener: "[::]:8883",
+                certificate: b"certificate",
+            }),
+            Frame::Client(Client {
+                address: "127.0.0.1:50000",
+                protocol: Protocol::Amqp,
+                listener: "127.0.0.1:5672",
+                certificate: b"",
+            }),
             Frame::Run(run),
             Frame::Run(Run { to: Destination::Shared("$share/g/a"), is_v5: false, ..run }),
+            Frame::Run(Run { retaining: Some(Retaining { stamp, user: "ada" }), ..run }),
+            Frame::Run(Run { to: Destination::StateStore(inquiry), ..run }),
+            Frame::Run(Run { to: Destination::StateStore(ended), packets: b"", ..run }),
+            Frame::Run(Run { to: Destination::Inquirer(told), ..run }),
             Frame::Done(u64::MAX),
+            Frame::Hello {
+                versions: (1, 1),
+                purpose: Purpose::Replication,
+                identity: identity(),
+                nonce: [7; NONCE],
+            },
+            Frame::Object {
+                object: Object { kind: 1, tenant: "acme", name: "ada" },
+                record: b"record",
+            },
+            Frame::Digests { comparison: Comparison::Again, digests: &[9; DIGESTS_LEN] },
+            Frame::Listing { differing: parts, listed: parts, has_more: true, objects: b"objects" },
+            Frame::Compared,
         ]
     }
 
@@ -494,9 +689,9 @@ mod tests {
         for frame in all() {
             let mut bytes = Vec::new();
             frame.encode(&mut bytes);
-            assert_eq!(decode(&bytes, 1_000), Ok(Some((frame.clone(), bytes.len()))));
+            assert_eq!(decode(&bytes, 10_000), Ok(Some((frame.clone(), bytes.len()))));
             for len in 0..bytes.len() {
-                assert_eq!(decode(&bytes[..len], 1_000), Ok(None), "{frame:?}");
+                assert_eq!(decode(&bytes[..len], 10_000), Ok(None), "{frame:?}");
             }
         }
     }
@@ -531,7 +726,7 @@ mod tests {
 
         /// Fields of known kinds, with any contents.
         #[test]
-        fn no_fields_are_a_panic(kind in 0..50_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_fields_are_a_panic(kind in 0..70_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(frame) = frame(kind, &fields) {
                 let mut bytes = Vec::new();
                 frame.encode(&mut bytes);

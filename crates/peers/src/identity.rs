@@ -29,6 +29,13 @@ pub enum Purpose {
     Messages(u16),
     /// The bytes of a client.
     Client,
+    /// The objects that all brokers have.
+    Replication,
+}
+
+/// Returns a number that tells the broker of a name from others, in [stamps](barid_core::stamp::Stamp).
+pub fn origin_of(broker: &str) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(broker.as_bytes())
 }
 
 /// Whether a text can be the name of a cluster or of a broker: 1 to 64 letters, digits, `-`, `_` and `.`.

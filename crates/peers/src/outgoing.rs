@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::frame::{Destination, Run};
+use crate::frame::{Destination, Frame, Run, decode};
 
 /// Number of bytes from which on nothing is added that may be lost.
 const LOSSY_MAX: usize = 4 * 1024 * 1024;
@@ -104,10 +104,20 @@ impl Outgoing {
         self.sent = 0;
     }
 
-    /// Forgets all messages, because the other broker is down. Returns the sequence number of the last one, and how many
-    /// there were.
-    pub fn clear(&mut self) -> (u64, usize) {
+    /// Forgets all messages, because the other broker is down. Calls `shared` with those for shared subscriptions, whose other
+    /// members may get them. Returns the sequence number of the last one, and how many there were.
+    pub fn clear(&mut self, mut shared: impl FnMut(Run<'_>)) -> (u64, usize) {
         let count = self.lens.len();
+        let mut frames = &*self.bytes.make_contiguous();
+        for len in &self.lens {
+            let (frame, rest) = frames.split_at(*len);
+            frames = rest;
+            if let Ok(Some((Frame::Run(run), _))) = decode(frame, usize::MAX)
+                && let Destination::Shared(_) = run.to
+            {
+                shared(run);
+            }
+        }
         self.first += count as u64;
         self.lens.clear();
         self.bytes = VecDeque::new();
@@ -135,7 +145,7 @@ impl<'a> Run<'a> {
         is_v5: bool,
         packets: &'a [u8],
     ) -> Self {
-        Self { sequence: 0, tenant, publisher, to, is_v5, packets }
+        Self { sequence: 0, tenant, publisher, to, is_v5, retaining: None, packets }
     }
 }
 
@@ -144,7 +154,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::frame::{Frame, decode};
 
     fn run(packets: &[u8]) -> Run<'_> {
         Run::unnumbered("t", "c", Destination::Sessions, true, packets)
@@ -160,7 +169,12 @@ mod tests {
         while outgoing.has_room(false) {
             outgoing.add(run(&[0; 100_000]));
         }
-        let (last, count) = outgoing.clear();
+        let shared = Run { to: Destination::Shared("$share/g/a"), ..run(b"packet") };
+        let number = outgoing.add(shared);
+        let mut for_others = Vec::new();
+        let (last, count) =
+            outgoing.clear(|run| for_others.push((run.sequence, run.packets.to_vec())));
+        assert_eq!(for_others, [(number, b"packet".to_vec())]);
         assert_eq!(last, count as u64);
         assert_eq!(outgoing.add(run(b"")), last + 1);
         assert!(!outgoing.acknowledge(last + 2), "there is no such run");

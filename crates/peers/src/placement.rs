@@ -8,6 +8,9 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Maximum number of slots.
 pub const SLOTS_MAX: u16 = 4_096;
 
+/// Maximum number of homes.
+pub const HOMES_MAX: usize = 32;
+
 /// The map of slots, the same in all brokers of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
@@ -17,15 +20,22 @@ pub struct Placement {
 
 impl Placement {
     /// Creates the map in which slot `i` belongs to `homes[i % homes.len()]`. Returns `None` if `slots` is no power of two
-    /// up to [`SLOTS_MAX`], if there are fewer slots than homes, or no home.
+    /// up to [`SLOTS_MAX`], if there are fewer slots than homes, more than [`HOMES_MAX`] homes, or none.
     pub fn new(slots: u16, homes: Vec<String>) -> Option<Self> {
-        let fits = slots.is_power_of_two() && slots <= SLOTS_MAX && homes.len() <= slots.into();
+        let fits = slots.is_power_of_two()
+            && slots <= SLOTS_MAX
+            && homes.len() <= HOMES_MAX.min(slots.into());
         (fits && !homes.is_empty()).then_some(Self { slots, homes })
     }
 
     /// Number of slots.
     pub fn slots(&self) -> u16 {
         self.slots
+    }
+
+    /// The names of all brokers that have slots.
+    pub fn homes(&self) -> &[String] {
+        &self.homes
     }
 
     /// Returns the name of the broker that has a slot.
@@ -47,6 +57,17 @@ impl Placement {
     /// Returns the name of the broker that has the session of a client.
     pub fn home(&self, tenant: &str, client_id: &str) -> &str {
         self.home_of(self.slot(tenant, client_id))
+    }
+
+    /// Returns the slot of what belongs to a tenant as a whole: its state store, and its entities with their bindings. It is
+    /// that of a client with an empty identifier.
+    pub fn slot_of_tenant(&self, tenant: &str) -> u16 {
+        self.slot(tenant, "")
+    }
+
+    /// Returns the name of the broker that has what belongs to a tenant as a whole.
+    pub fn home_of_tenant(&self, tenant: &str) -> &str {
+        self.home_of(self.slot_of_tenant(tenant))
     }
 
     /// Returns a number that tells this map from others. It is never 0.

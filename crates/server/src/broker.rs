@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use barid_core::durable::{RecoveryError, keys};
+use barid_core::time::WallTime;
 use barid_engine::bindings::Binding;
 use barid_engine::context::Context;
 use barid_engine::departures::Departures;
@@ -26,23 +27,29 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::admin::{self, Admin};
-use crate::cluster::Clustering;
+use crate::cluster::{Clustering, warn_of_misplaced};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{EventLoop, IoThreads, Post};
 use crate::listener::{Accepting, Acceptor};
 use crate::peering::ClusterThread;
-use crate::settings::{Auth, Settings, StorageEngine, Tls};
+use crate::settings::{Auth, ClusterTls, Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
 use crate::threads;
-use crate::transport::{CertificateError, ListenerContext, revocations, server_config};
+use crate::transport::{
+    CertificateError, ListenerContext, OwnCertificate, revocations, server_config,
+};
 
 /// Maximum number of shards of a new data directory, unless the settings ask for another number.
 const SHARDS_MAX: usize = 8;
 
 /// Time at the start for other brokers of the cluster to tell their subscriptions.
 const OTHERS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Time in which the other brokers of the cluster that are up are to have sent what this one lacks when it starts: more than a million
+/// retained messages take.
+const OBJECTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A running broker.
 pub struct Broker {
@@ -183,6 +190,12 @@ impl Broker {
             millis = shared.engine.clock.uptime().as_millis() as u64,
             "recovered the data directory"
         );
+        if let Some(clustering) = &shared.cluster {
+            warn_of_misplaced(clustering, &shared.engine);
+            if let Some(tls) = shared.settings().cluster.as_ref().and_then(|it| it.tls.as_ref()) {
+                clustering.note_certificate(expiry_of(tls));
+            }
+        }
         let clock = shared.engine.clock;
         let mut committers: Vec<_> =
             shared.engine.shards.iter().map(|shard| shard.committing(clock)).collect();
@@ -366,6 +379,20 @@ impl Broker {
                 }
             }
         }
+        let old_links = old.cluster.as_ref().and_then(|cluster| cluster.tls.as_ref());
+        if let (Some(tls), Some(thread)) = (old_links, &self.cluster) {
+            match thread.encryption().renew(tls) {
+                Ok(()) => {
+                    report.applied.push("the files of cluster.tls (for links from now on)".into());
+                    if let Some(clustering) = &self.shared.cluster {
+                        clustering.note_certificate(expiry_of(tls));
+                    }
+                }
+                Err(error) => tracing::error!(
+                    "cannot reload the certificates of cluster.tls, keeping the old ones: {error}"
+                ),
+            }
+        }
         let mut needs = |changed: bool, what: &str| {
             if changed {
                 report.needs_restart.push(what.to_owned());
@@ -439,11 +466,21 @@ impl Broker {
     }
 }
 
-/// Waits until the other brokers have told their subscriptions, or do not answer. Clients are accepted afterwards.
+/// Returns when the certificate for links expires.
+fn expiry_of(tls: &ClusterTls) -> Option<WallTime> {
+    OwnCertificate::read(&tls.of_listener())?.expires()
+}
+
+/// Waits until the other brokers have told their subscriptions, or do not answer, and then until they have sent the objects
+/// that this one lacks. Clients are accepted afterwards.
 fn wait_for_others(clustering: &Clustering, settings: &Settings) {
     let until = Instant::now() + OTHERS_WITHIN;
     let peers = settings.cluster.as_ref().map_or(&[][..], |cluster| &cluster.peers);
     while !clustering.knows_all(peers) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let until = Instant::now() + OBJECTS_WITHIN;
+    while clustering.is_being_told() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::state_store::Usage;
+use barid_core::time::WallTime;
 use barid_engine::denied_action::Action;
 use barid_engine::durable::DurableShard;
 use barid_engine::limits::{Quota, THROTTLES};
@@ -421,6 +422,14 @@ fn requests(text: &mut String, shared: &Shared, snapshots: &[Snapshot]) {
     let _ = writeln!(text, "{name}{{quantile=\"0.99\"}} {}", times.p99.as_secs_f64());
     let _ = writeln!(text, "{name}_sum {}", times.sum.as_secs_f64());
     let _ = writeln!(text, "{name}_count {}", times.count);
+}
+
+/// Appends a time in the future, in seconds since 1970; only its description if there is none.
+fn expiry(text: &mut String, name: &str, help: &str, expires: Option<WallTime>) {
+    header(text, name, "gauge", help);
+    if let Some(expires) = expires {
+        let _ = writeln!(text, "{name} {}", expires.as_millis() / 1_000);
+    }
 }
 
 fn header(text: &mut String, name: &str, kind: &str, help: &str) {

@@ -212,7 +212,7 @@ impl Serving {
                 watch(&socket);
             }
             let listener = Arc::clone(context);
-            let accepted = Accepted { socket, peer, listener, passed_on: None };
+            let accepted = Accepted { socket, peer, listener, passed_on: None, tls: None };
             let thread = self.threads.for_new_connection();
             thread.connection_comes();
             thread.mailbox().post(Post::Accept(Box::new(accepted)));

@@ -192,6 +192,14 @@ impl Keys for Shared {
         settings.keys.iter().any(|key| of(&key.name)) || self.logins.know_tenant(&settings, tenant)
     }
 
+    fn know_homes(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.placement().is_some())
+    }
+
+    fn home_elsewhere(&self, tenant: &str) -> Option<Box<str>> {
+        self.cluster.as_ref()?.home_elsewhere(tenant).map(Into::into)
+    }
+
     fn ban(
         &self,
         user: Option<&str>,

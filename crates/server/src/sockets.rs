@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use crate::StartError;
 use crate::admin::{BoundAdmin, BoundHttp, Encryption, ListeningAdmin};
 use crate::listener::{Acceptor, Bound, Listening};
-use crate::peering::{BoundCluster, ListeningCluster};
+use crate::peering::{BoundCluster, LinkEncryption, ListeningCluster};
 use crate::settings::{Listener, Listeners, Management, Settings};
 use crate::strangers::Strangers;
 use crate::transport::websocket::WebSocketOptions;
@@ -103,7 +103,8 @@ impl BoundSockets {
         };
         let cluster = match &settings.cluster {
             Some(cluster) => {
-                let bound = BoundCluster::to(cluster.listen)
+                let encryption = LinkEncryption::of(cluster.tls.as_ref())?;
+                let bound = BoundCluster::to(cluster.listen, encryption)
                     .map_err(|source| cannot_listen("cluster", cluster.listen, source))?;
                 Some((bound, cluster.listen))
             }

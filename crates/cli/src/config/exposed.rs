@@ -29,7 +29,10 @@ pub fn warnings(file: Option<&Path>, settings: &Settings) -> Vec<String> {
         .filter_map(|cluster| Some((cluster.secret_file.as_deref()?, "the secret of the cluster")));
     let private_key =
         settings.tls.iter().map(|tls| (&*tls.key, "the private key of the certificate"));
-    let exposed = configuration.into_iter().chain(key_files).chain(secret_file).chain(private_key);
+    let of_links = settings.cluster.iter().filter_map(|cluster| cluster.tls.as_ref());
+    let of_links = of_links.map(|tls| (&*tls.key, "the private key of the certificate for links"));
+    let secrets = key_files.chain(secret_file).chain(private_key).chain(of_links);
+    let exposed = configuration.into_iter().chain(secrets);
     exposed
         .filter(|(file, _)| is_exposed(file))
         .map(|(file, what)| {

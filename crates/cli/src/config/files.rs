@@ -11,6 +11,11 @@ use super::problem::Place;
 use super::validate::{Objections, listeners};
 
 pub fn check(settings: &Settings, found: &mut Objections) {
+    if let Some(tls) = settings.cluster.as_ref().and_then(|cluster| cluster.tls.as_ref()) {
+        let place = |key| Place::of(&["cluster", "tls", key]);
+        check_certificate(place, (&tls.certificate, &tls.key), found);
+        read_certificates(place("ca"), &tls.ca, found);
+    }
     let Some(tls) = &settings.tls else {
         for (name, _) in
             listeners(settings).filter(|(name, _)| matches!(*name, "mqtts" | "wss" | "amqps"))
@@ -23,12 +28,7 @@ pub fn check(settings: &Settings, found: &mut Objections) {
         }
         return;
     };
-    let chain = read_certificates(Place::of(&["tls", "certificate"]), &tls.certificate, found);
-    let place = Place::of(&["tls", "key"]);
-    match PrivateKeyDer::from_pem_file(&tls.key) {
-        Ok(key) => check_pair(place, chain, key, found),
-        Err(error) => object(place, &tls.key, "private key", &error, found),
-    }
+    check_certificate(|key| Place::of(&["tls", key]), (&tls.certificate, &tls.key), found);
     for (i, list) in tls.crl.iter().enumerate() {
         let place = Place::of(&["tls", "crl"]).index(i);
         let lists = CertificateRevocationListDer::pem_file_iter(list)
@@ -54,6 +54,19 @@ pub fn check(settings: &Settings, found: &mut Objections) {
             "client certificates are required, but no authority is named that issues them",
             "set `client_ca` to the PEM file of this authority",
         );
+    }
+}
+
+/// Checks a certificate and its key, whose entries are at these places.
+fn check_certificate(
+    place: impl Fn(&'static str) -> Place,
+    (certificate, key): (&Path, &Path),
+    found: &mut Objections,
+) {
+    let chain = read_certificates(place("certificate"), certificate, found);
+    match PrivateKeyDer::from_pem_file(key) {
+        Ok(private) => check_pair(place("key"), chain, private, found),
+        Err(error) => object(place("key"), key, "private key", &error, found),
     }
 }
 

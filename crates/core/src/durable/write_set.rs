@@ -340,7 +340,7 @@ impl Weigh for Arc<Message> {
 
 impl Weigh for RetainedRecord {
     fn weight(&self) -> usize {
-        self.message.weight() + self.holder.as_ref().map_or(0, |holder| holder.name().len())
+        self.message.weight() + self.holder.as_ref().map_or(0, |holder| holder.name().len()) + 16
     }
 }
 
@@ -390,7 +390,7 @@ impl Weigh for EntityRecord {
 
 impl Weigh for ManagedRecord {
     fn weight(&self) -> usize {
-        self.text.len() + 1
+        self.text.len() + 17
     }
 }
 

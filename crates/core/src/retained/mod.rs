@@ -87,26 +87,36 @@ impl<M> RetainedStore<M> {
         steps: usize,
         mut keep: impl FnMut(&str, &M) -> bool,
     ) -> Walked {
-        let bound = after.map_or_else(String::new, next_key);
-        let from = (Bound::Included(bound.as_str()), Bound::Unbounded);
         let mut removed = Vec::new();
-        let mut topic = String::new();
-        let mut walked = Walked::All;
-        for (step, (key, message)) in self.by_key.range::<str, _>(from).enumerate() {
-            if step == steps {
-                walked = Walked::To(topic.as_str().into());
-                break;
+        let walked = self.visit(after, steps, |topic, message| {
+            if !keep(topic, message) {
+                removed.push(topic.to_owned());
             }
-            write_topic(key, &mut topic);
-            if !keep(&topic, message) {
-                removed.push(key.clone());
-            }
-        }
-        for key in removed {
-            self.by_key.remove(&key);
-            self.levels.remove(key.split(SEPARATOR));
+        });
+        for topic in removed {
+            self.remove(&topic);
         }
         walked
+    }
+
+    /// Visits up to `steps` messages, of the topics that sort after `after` (of all topics if it is `None`).
+    pub fn visit(
+        &self,
+        after: Option<&str>,
+        steps: usize,
+        mut each: impl FnMut(&str, &M),
+    ) -> Walked {
+        let bound = after.map_or_else(String::new, next_key);
+        let from = (Bound::Included(bound.as_str()), Bound::Unbounded);
+        let mut topic = String::new();
+        for (step, (key, message)) in self.by_key.range::<str, _>(from).enumerate() {
+            if step == steps {
+                return Walked::To(topic.into());
+            }
+            write_topic(key, &mut topic);
+            each(&topic, message);
+        }
+        Walked::All
     }
 
     /// Calls `found` with each topic that `filter` matches (§4.7.1, §4.7.2), sorted by levels.

@@ -108,7 +108,7 @@ const RETAINED: Format<RetainedRecord> = Format {
     encode: RetainedRecord::encode,
     decode: RetainedRecord::decode,
     is_open_ended: true,
-    known: 2,
+    known: 3,
 };
 const STATE_CLOCK: Format<Version> = Format {
     encode: |latest, out| encode_state_clock(*latest, out),
@@ -132,7 +132,7 @@ const MANAGED: Format<ManagedRecord> = Format {
     encode: ManagedRecord::encode,
     decode: ManagedRecord::decode,
     is_open_ended: true,
-    known: 1,
+    known: 2,
 };
 const NUMBER: u64 = 300;
 const QUEUE_ENTRY: Format<Entry> = Format {
@@ -414,11 +414,18 @@ fn a_damaged_pair_is_told_from_a_good_one() {
     assert!(verify(keys::RETAINED, key, &of_user(b"", value)).is_err(), "a user without a name");
     let twice = of_user(b"t/u", &of_user(b"t/u", value));
     assert!(verify(keys::RETAINED, key, &twice).is_err(), "two users");
-    let later = verify(keys::RETAINED, key, b"\x03").unwrap_err();
+    let later = verify(keys::RETAINED, key, b"\x04").unwrap_err();
     assert_eq!(
         later.to_string(),
-        "a newer version of Barid wrote it (its format is 3, this version knows 2)"
+        "a newer version of Barid wrote it (its format is 4, this version knows 3)"
     );
+    let stamped = |stamp: &[u8], value: &[u8]| [&[3], stamp, value].concat();
+    let stamp = [&[5][..], &[7; 8]].concat();
+    assert_eq!(verify(keys::RETAINED, key, &stamped(&stamp, value)), Ok(()));
+    assert_eq!(verify(keys::RETAINED, key, &stamped(&stamp, &of_user(b"t/u", value))), Ok(()));
+    assert!(verify(keys::RETAINED, key, &stamped(&[0; 9], value)).is_err(), "no stamp");
+    let twice = stamped(&stamp, &stamped(&stamp, value));
+    assert!(verify(keys::RETAINED, key, &twice).is_err(), "two stamps");
     let received = |value| verify(keys::RECEIVED, b"\x01t\x01\0\0\0\0\0\0\0\x01\0\x01", value);
     assert!(received(&[1]).is_ok());
     assert!(received(&[1, 0]).is_err());

@@ -19,6 +19,7 @@ use barid_core::ids::{
 };
 use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
+use barid_core::stamp::Stamp;
 use barid_core::state_store::{AnsweredRecord, StateRecord, Verdict};
 use barid_core::time::{MonoTime, WallTime};
 use barid_store::memory::{Disk, Fault, MemoryStore};
@@ -511,7 +512,8 @@ impl Node {
 
     fn retain(&mut self, tenant: TenantNumber, topic: &str, payload: u8) {
         let message = message(topic, &[payload]);
-        self.shard.set_retained(tenant, RetainedRecord { message, holder: None });
+        self.shard
+            .set_retained(tenant, RetainedRecord { message, holder: None, stamp: Stamp::NONE });
         self.now.retained.insert((tenant, topic.into()), vec![payload]);
     }
 
@@ -568,7 +570,7 @@ impl Node {
     fn put_managed(&mut self, (kind, name): (ManagedKind, &str), text: &str) {
         let key = ManagedKey::of(kind, name).unwrap();
         for (key, text) in [(key, text), (ManagedKey::mark(kind), "")] {
-            self.shard.put_managed(key, ManagedRecord { text: text.into() });
+            self.shard.put_managed(key, ManagedRecord { text: text.into(), stamp: Stamp::NONE });
             self.now.managed.insert((kind, key.full_name()), text.into());
         }
     }
@@ -922,7 +924,7 @@ fn a_record_of_a_later_version_is_refused_with_a_sentence() {
     assert_eq!(
         error.to_string(),
         "cannot read one of the stored retained messages of tenant \"acme\": a newer version of \
-         Barid wrote it (its format is 9, this version knows 2). Start the version that wrote it, \
+         Barid wrote it (its format is 9, this version knows 3). Start the version that wrote it, \
          or restore a backup of this version"
     );
 }

@@ -12,6 +12,7 @@ use barid_core::entity::{Body, Entry, Overlay, Part, State};
 use barid_core::holder::Holder;
 use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
+use barid_core::stamp::Stamp;
 use barid_core::state_store::{AnsweredRecord, FencingToken, StateRecord, Verdict};
 use barid_core::time::{MonoTime, WallTime};
 use barid_core::value::{Scope, Value};
@@ -70,13 +71,22 @@ prop_compose! {
     }
 }
 
+fn stamp() -> impl Strategy<Value = Stamp> {
+    let some = (number(), any::<u64>()).prop_map(|(time, origin)| Stamp { time, origin });
+    prop_oneof![Just(Stamp::NONE), some]
+}
+
 fn holder() -> impl Strategy<Value = Option<Arc<Holder>>> {
     option::of("[a-z]{1,3}(/[a-zü]{1,9})?".prop_map(|name| Arc::new(Holder::new(&name))))
 }
 
 prop_compose! {
-    pub fn retained()(message in message(), holder in holder()) -> RetainedRecord {
-        RetainedRecord { message: Arc::new(message), holder }
+    pub fn retained()(
+        message in message(),
+        holder in holder(),
+        stamp in stamp(),
+    ) -> RetainedRecord {
+        RetainedRecord { message: Arc::new(message), holder, stamp }
     }
 }
 
@@ -211,8 +221,8 @@ pub fn kind() -> impl Strategy<Value = ManagedKind> {
 }
 
 prop_compose! {
-    pub fn managed()(text in "[a-z{}\":ü]{0,40}") -> ManagedRecord {
-        ManagedRecord { text: text.into() }
+    pub fn managed()(text in "[a-z{}\":ü]{0,40}", stamp in stamp()) -> ManagedRecord {
+        ManagedRecord { text: text.into(), stamp }
     }
 }
 

@@ -107,6 +107,9 @@ pub enum Denied {
     /// The path of the token is longer than that of any entity, so the token would be kept in vain.
     #[error("the path in the token has more than {SCOPE_MAX} bytes: sign the path of an entity")]
     Scope,
+    /// The broker with this name has the entities of the tenant.
+    #[error("the entities of the tenant are at the broker {0}")]
+    Elsewhere(Box<str>),
     /// The connection has too many tokens, or the broker has too many tenants.
     #[error("the connection has too many tokens, or the broker too many tenants (max_tenants)")]
     TooMany,
@@ -238,6 +241,9 @@ impl Access {
                 let name_of_user = user.map(|(name, _)| name);
                 if let Some(reason) = keys.ban(name_of_user, tenant, client_id, peer) {
                     return Err(Denied::Banned(reason));
+                }
+                if let Some(home) = keys.home_elsewhere(tenant) {
+                    return Err(Denied::Elsewhere(home));
                 }
                 let tenant = context.engine.tenants.get_or_create(tenant, |_| ());
                 let tenant = tenant.ok_or_else(|| {

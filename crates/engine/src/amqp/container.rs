@@ -11,13 +11,14 @@ use barid_core::time::MonoTime;
 use hashbrown::{HashMap, HashSet};
 use tracing::debug;
 
-use super::access::{Access, Applicant};
+use super::access::{Access, Applicant, Denied};
 use super::held::{Answer, Held};
 use super::inbox::Inbox;
 use super::keys::Keys;
 use super::link::Link;
 use super::loading::Loading;
 use super::login::Login;
+use super::passing::{Passing, frame_len};
 use super::refusals::condition;
 use super::sas::Token;
 use super::tapped::ContainerTap;
@@ -115,6 +116,10 @@ pub struct Container {
     /// A message that a quota holds back. It is handled before all other events.
     held_back: Option<Box<Delivery>>,
     pub(super) tapped: ContainerTap,
+    /// The bytes of a client that may have to be passed on to another broker.
+    pub(super) passing: Option<Box<Passing>>,
+    /// The client is to be passed on to the broker with this name. Nothing more is received from it or sent to it.
+    pub(super) leaves: Option<Box<str>>,
 }
 
 /// Reason for which received events are not all handled.
@@ -174,6 +179,8 @@ impl Container {
             worker: Worker { id: 0, now: MonoTime::default() },
             held_back: None,
             tapped: ContainerTap::default(),
+            passing: None,
+            leaves: None,
         }
     }
 
@@ -194,7 +201,7 @@ impl Container {
 
     /// Bytes held for the client: of unfinished messages, and of output that it has not read.
     pub fn collected(&self) -> usize {
-        self.engine.held()
+        self.engine.held() + self.passing.as_ref().map_or(0, |passing| passing.received())
     }
 
     /// Whether the turn is over. There may be more to do then.
@@ -224,10 +231,20 @@ impl Container {
         while self.handle_events(turn) {
             self.budget.spend(FRAMES_STEPS);
             self.check_trace();
-            match self.engine.receive(&bytes[handled..]) {
+            let rest = &bytes[handled..];
+            // The answers to the frames of a stranger must not depend on how many of them arrive together: another broker
+            // may get them once more.
+            let together = match self.access.tenant() {
+                Some(_) => rest.len(),
+                None => frame_len(rest).unwrap_or(rest.len()),
+            };
+            match self.engine.receive(&rest[..together]) {
                 Ok(0) => break,
                 Ok(n) => {
-                    self.tap_received(&bytes[handled..handled + n]);
+                    self.tap_received(&rest[..n]);
+                    if let Some(passing) = &mut self.passing {
+                        passing.note_received(&rest[..n]);
+                    }
                     handled += n;
                 }
                 Err(failure) => {
@@ -252,6 +269,9 @@ impl Container {
         loop {
             let is_full = self.engine.output().len() > self.output_max()
                 || self.responding > RESPONDING_MAX && !self.waits_for_window();
+            if self.leaves() {
+                return false;
+            }
             self.stopped = if is_full {
                 Some(Stopped::Full)
             } else if self.budget.is_spent() {
@@ -305,15 +325,12 @@ impl Container {
     /// Raises the limits for a client that has proved who it is: from now on its tenant is accountable for what it
     /// does.
     pub(super) fn welcome(&mut self) {
+        self.passing = None;
         self.engine.set_max_links(usize::from(CHANNEL_MAX) + 1, LINKS_MAX);
     }
 
     /// Checks a token, and adds the rights that it gives.
-    pub(super) fn put_token(
-        &mut self,
-        turn: &Turn<'_>,
-        token: &str,
-    ) -> Result<(), super::access::Denied> {
+    pub(super) fn put_token(&mut self, turn: &Turn<'_>, token: &str) -> Result<(), Denied> {
         let applicant = Applicant::new(
             turn.context,
             (&*self.keys, self.listener),
@@ -322,6 +339,7 @@ impl Container {
         let put = self.access.put_token(applicant, token, turn.context.wall());
         match &put {
             Ok(()) => self.welcome(),
+            Err(Denied::Elsewhere(home)) => self.leaves = Some(home.clone()),
             Err(denied) => {
                 let key = Token::parse(token).map(|token| token.key_name).ok();
                 self.deny_login(turn, key.as_deref(), None, &denied.to_string());

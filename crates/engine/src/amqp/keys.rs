@@ -67,6 +67,17 @@ pub trait Keys: Send + Sync + fmt::Debug {
     /// Whether a tenant has keys or users, so that failed logins are counted for it.
     fn are_in(&self, tenant: &str) -> bool;
 
+    /// Whether tenants have homes: brokers of a cluster that have their entities.
+    fn know_homes(&self) -> bool {
+        false
+    }
+
+    /// Returns the name of the broker that has the entities of a tenant, if that is another one.
+    fn home_elsewhere(&self, tenant: &str) -> Option<Box<str>> {
+        let _ = tenant;
+        None
+    }
+
     /// Returns why a client is banned, for the log: its user, its container id in the tenant, or its address.
     /// `None`: it is not banned. An empty container id is not known yet.
     fn ban(

@@ -85,7 +85,7 @@ impl Container {
             (self.peer.ip(), &self.client_id),
         );
         let put = self.access.put_key(applicant, key, password);
-        Some(self.outcome(turn, name, put))
+        self.outcome(turn, name, put)
     }
 
     /// Returns the login that the caller has to decide on with [`Self::decide`]. Nothing more is received from the
@@ -104,7 +104,8 @@ impl Container {
                     (self.peer.ip(), &self.client_id),
                 );
                 let put = self.access.put_user(applicant, name.clone(), policy);
-                self.outcome(turn, user.unwrap_or(&name), put)
+                let Some(outcome) = self.outcome(turn, user.unwrap_or(&name), put) else { return };
+                outcome
             }
             Decision::Anonymous => SaslOutcome::Ok,
             Decision::Denied(reason) => {
@@ -119,18 +120,28 @@ impl Container {
         self.engine.sasl_outcome(outcome);
     }
 
-    /// Returns what a client is told whose credentials are valid, after the attempt to give it access.
-    fn outcome(&mut self, turn: &Turn<'_>, name: &str, put: Result<(), Denied>) -> SaslOutcome {
-        match put {
+    /// Returns what a client is told whose credentials are valid, after the attempt to give it access. `None`: nothing, as
+    /// another broker tells it.
+    fn outcome(
+        &mut self,
+        turn: &Turn<'_>,
+        name: &str,
+        put: Result<(), Denied>,
+    ) -> Option<SaslOutcome> {
+        Some(match put {
             Ok(()) => {
                 self.welcome();
                 SaslOutcome::Ok
+            }
+            Err(Denied::Elsewhere(home)) => {
+                self.leaves = Some(home);
+                return None;
             }
             Err(denied) => {
                 self.deny_login(turn, Some(name), None, &denied.to_string());
                 if denied.is_temporary() { SaslOutcome::SysTemp } else { SaslOutcome::Auth }
             }
-        }
+        })
     }
 
     /// Notes the container id of the client, for rules and bans. A client that is banned is disconnected.

@@ -6,6 +6,7 @@
 //! | `keys.rs`, `access.rs`, `sas.rs` | keys, the rights that a client has, and tokens |
 //! | `signed.rs` | requests outside of AMQP that are signed with a key |
 //! | `login.rs` | logins with keys and as users; rights of users that change |
+//! | `passing.rs` | clients whose tenant has its entities at another broker |
 //! | `denied.rs` | denials, and the list of connections |
 //! | `attach.rs`, `link.rs` | attachment of links, and their kinds |
 //! | `sending.rs` | messages from clients |
@@ -32,6 +33,7 @@ mod loading;
 mod login;
 mod management;
 mod metering;
+mod passing;
 mod receiving;
 mod refusals;
 mod sas;
@@ -46,6 +48,7 @@ pub use container::Container;
 pub use inbox::Inbox;
 pub use keys::{Key, Keys, Right, Secret};
 pub use login::{Decision, Login};
+pub use passing::{Answered, Leaving};
 pub use sas::InvalidToken;
 pub use sending::incoming;
 pub use signed::Signed;

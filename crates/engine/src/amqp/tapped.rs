@@ -66,6 +66,9 @@ impl Container {
     /// Removes the first `bytes` bytes of the output, which have been written to the client.
     pub fn has_written(&mut self, bytes: usize) {
         let output = self.engine.output();
+        if let Some(passing) = &mut self.passing {
+            passing.note_sent(output, bytes);
+        }
         let tapped = &mut self.tapped;
         if let Some(tap) = tapped.tap.as_ref().filter(|_| tapped.is_in_step) {
             tap.sent(&output[..bytes]);

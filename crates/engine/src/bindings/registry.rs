@@ -15,9 +15,10 @@ use mqtt_proto::QoS;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::binding::{Binding, BindingError};
+use super::binding::{Binding, BindingError, Way};
 use super::bound::{Bound, Counts, Direction, Passage};
 use crate::account::Account;
+use crate::cluster::{Home, Remote};
 use crate::durable::Commits;
 use crate::entities::DeclaredBy;
 use crate::sync::{Mutex, RwLock};
@@ -38,6 +39,8 @@ pub struct Bindings {
     table: RwLock<Arc<Table>>,
     /// The declarations. Locked during each change, so that changes happen one at a time.
     declared: Mutex<Declared>,
+    /// The other brokers; `None`: there is no cluster.
+    remote: Option<Remote>,
 }
 
 /// The bindings that are in force.
@@ -109,6 +112,12 @@ pub enum BindingsError {
 }
 
 impl Bindings {
+    /// Creates the table of a tenant without bindings. If another broker has the entities of the tenant, none is in force
+    /// here, whatever is declared.
+    pub fn of(remote: Option<Remote>) -> Self {
+        Self { remote, ..Self::default() }
+    }
+
     /// Returns the number of changes of the bindings so far. The result of [`Self::of_topic`] is valid while
     /// this number does not change.
     #[inline]
@@ -193,6 +202,9 @@ impl Bindings {
             declared.stored.insert(binding.name.as_str().into(), (binding.clone(), queue));
         }
         self.put_in_force(&mut declared);
+        if let (Some(remote), Ok(Way::In { filter, .. })) = (&self.remote, binding.way()) {
+            commits.join(&remote.heard_everywhere(filter));
+        }
         Ok(known.is_none())
     }
 
@@ -238,8 +250,11 @@ impl Bindings {
         let before = Arc::clone(&self.table.read());
         let mut all = BTreeMap::new();
         let Declared { configured, stored, counts } = declared;
-        let stored = stored.values().map(|(binding, _)| (binding, DeclaredBy::Admin));
-        let configured = configured.iter();
+        let home = self.remote.as_ref().map_or(Home::Each, Remote::home);
+        let are_here = !matches!(home, Home::Elsewhere(_));
+        let stored =
+            stored.values().filter(|_| are_here).map(|(binding, _)| (binding, DeclaredBy::Admin));
+        let configured = configured.iter().filter(|_| are_here);
         let configured = configured.map(|binding| (binding, DeclaredBy::Configuration));
         for (binding, by) in stored.chain(configured) {
             let same = before
@@ -264,8 +279,14 @@ impl Bindings {
             }
         }
         declared.forget_counts(&all);
-        *self.table.write() = Arc::new(Table::new(all));
+        let table = Arc::new(Table::new(all));
+        *self.table.write() = Arc::clone(&table);
         self.generation.fetch_add(1, Ordering::Release);
+        if let Some(remote) = self.remote.as_ref().filter(|_| home == Home::Here) {
+            // Messages that are published at other brokers come here for the sake of bindings, as for that of sessions.
+            table.filters().for_each(|filter| remote.subscribed(filter));
+            before.filters().for_each(|filter| remote.unsubscribed(filter));
+        }
     }
 }
 
@@ -280,6 +301,14 @@ impl Table {
             }
         }
         Self { all, ins, by_filter }
+    }
+
+    /// The topic filters of the bindings from MQTT to entities.
+    fn filters(&self) -> impl Iterator<Item = &str> {
+        self.ins.iter().filter_map(|bound| match &bound.passage {
+            Passage::In { filter, .. } => Some(&**filter),
+            Passage::Out { .. } => None,
+        })
     }
 
     fn of_topic(&self, topic: &str) -> Box<[Arc<Bound>]> {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use barid_core::commits::Commits;
 
+use super::MemberRef;
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
 use crate::progress::{Gate, Polled, Sources, Waiter};
@@ -12,6 +13,8 @@ use crate::sync::Mutex;
 /// The runs from one thread of another broker: which have arrived, and which are done.
 pub struct Inbound {
     me: Weak<Self>,
+    /// The broker that sends them.
+    member: MemberRef,
     state: Mutex<State>,
 }
 
@@ -28,8 +31,13 @@ struct State {
 }
 
 impl Inbound {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new_cyclic(|me| Self { me: Weak::clone(me), state: Mutex::default() })
+    pub(super) fn new(member: MemberRef) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self { me: Weak::clone(me), member, state: Mutex::default() })
+    }
+
+    /// The broker that sends them.
+    pub fn member(&self) -> MemberRef {
+        self.member
     }
 
     /// A connection begins. Returns the one that it replaces, which must not handle any more runs.

@@ -1,15 +1,16 @@
 //! Messages of one thread to one other broker.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use barid_core::ids::ShardIndex;
-use barid_peers::{Outgoing, Run};
+use barid_peers::{Destination, Outgoing, Run, Told};
 
 use super::MemberRef;
+use crate::durable::Commits;
 use crate::ids::ConnectionId;
 use crate::owner::Owner;
-use crate::progress::Progress;
+use crate::progress::{Gate, Polled, Progress, Sources, Waiter};
 use crate::sync::Mutex;
 
 /// Number of waiting bytes above which publishers that wait for acknowledgements are not read from.
@@ -17,6 +18,7 @@ const CONGESTED: usize = 8 * 1024 * 1024;
 
 /// The way from a thread to another broker. It exists whether or not there is a connection.
 pub struct Link {
+    me: Weak<Self>,
     member: MemberRef,
     state: Mutex<State>,
     /// The runs that have been acknowledged.
@@ -32,9 +34,23 @@ pub struct Link {
 #[derive(Default)]
 struct State {
     outgoing: Outgoing,
+    /// Runs that must not leave before what they reveal is durable.
+    held: Gate<HeldRun>,
+    /// Bytes of these.
+    held_bytes: usize,
     counts: LinkCounts,
     /// The connection, with the thread that owns it.
     connection: Option<(Arc<dyn Owner>, ConnectionId)>,
+}
+
+/// A run for a client that has asked the state store, which must not leave at once.
+#[derive(Debug)]
+pub(super) struct HeldRun {
+    pub tenant: Arc<str>,
+    pub client_id: Box<str>,
+    pub told: Told,
+    pub is_v5: bool,
+    pub packets: Box<[u8]>,
 }
 
 /// Counts of a link since the start of the broker.
@@ -49,15 +65,16 @@ pub struct LinkCounts {
 }
 
 impl Link {
-    pub(super) fn new(member: MemberRef, source: ShardIndex) -> Self {
-        Self {
+    pub(super) fn new(member: MemberRef, source: ShardIndex) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             member,
             state: Mutex::default(),
             progress: Arc::default(),
             advanced: Mutex::default(),
             source,
             is_woken: AtomicBool::new(false),
-        }
+        })
     }
 
     pub(super) fn member(&self) -> MemberRef {
@@ -74,7 +91,8 @@ impl Link {
 
     /// Whether there is room for messages that must not be lost.
     pub(super) fn has_room(&self) -> bool {
-        self.state.lock().outgoing.has_room(false)
+        let state = self.state.lock();
+        state.outgoing.has_room(false) && state.held_bytes <= CONGESTED
     }
 
     /// Adds a run of `count` messages, and wakes the owner of the connection. Returns the sequence number, or `None` if
@@ -89,12 +107,46 @@ impl Link {
         state.counts.messages += count as u64;
         let sequence = state.outgoing.add(run);
         self.progress.set_congested(state.outgoing.len() > CONGESTED);
+        self.wake_owner(&state);
+        Some(sequence)
+    }
+
+    fn wake_owner(&self, state: &State) {
         if let Some((owner, connection)) = &state.connection
             && !self.is_woken.swap(true, Ordering::AcqRel)
         {
             owner.drain(*connection);
         }
-        Some(sequence)
+    }
+
+    /// Adds a run that leaves when `after` is durable, and behind all runs that were added in this way before.
+    pub(super) fn add_after(&self, sources: &Sources, after: Commits, run: HeldRun) {
+        let mut state = self.state.lock();
+        state.held_bytes += run.packets.len();
+        state.held.push(after, run);
+        self.release(sources, &mut state);
+        self.wake_owner(&state);
+    }
+
+    /// Lets the held runs leave that may.
+    fn release(&self, sources: &Sources, state: &mut State) {
+        loop {
+            let held = match state.held.poll(sources, &self.me, |_| true) {
+                Polled::Ready(held) => Some(held),
+                // What it reveals has not happened.
+                Polled::Failed => {
+                    if let Some(held) = state.held.pop_front() {
+                        state.held_bytes -= held.packets.len();
+                    }
+                    continue;
+                }
+                Polled::Pending | Polled::Empty => None,
+            };
+            let Some(HeldRun { tenant, client_id, told, is_v5, packets }) = held else { return };
+            state.held_bytes -= packets.len();
+            let to = Destination::Inquirer(told);
+            state.outgoing.add(Run::unnumbered(&tenant, &client_id, to, is_v5, &packets));
+        }
     }
 
     /// A connection begins. Everything that was not acknowledged is sent over it.
@@ -125,9 +177,14 @@ impl Link {
     ///
     /// # Errors
     /// That of `write`.
-    pub fn write<E>(&self, mut write: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<(), E> {
+    pub fn write<E>(
+        &self,
+        sources: &Sources,
+        mut write: impl FnMut(&[u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
         self.is_woken.store(false, Ordering::Release);
         let mut state = self.state.lock();
+        self.release(sources, &mut state);
         loop {
             let unsent = state.outgoing.unsent();
             if unsent.is_empty() {
@@ -154,11 +211,12 @@ impl Link {
         is_possible
     }
 
-    /// Gives up everything that waits: the other broker is down, and the sessions that would have got it have ended.
-    /// Returns the number of runs.
-    pub(super) fn give_up(&self) -> usize {
+    /// Gives up everything that waits: the other broker is down, and the sessions that would have got it have ended. Calls
+    /// `shared` with what was for shared subscriptions. Returns the number of runs.
+    pub(super) fn give_up(&self, shared: impl FnMut(Run<'_>)) -> usize {
         let mut state = self.state.lock();
-        let (last, count) = state.outgoing.clear();
+        (state.held, state.held_bytes) = (Gate::default(), 0);
+        let (last, count) = state.outgoing.clear(shared);
         if let Some((owner, connection)) = state.connection.take() {
             owner.drain(connection);
         }
@@ -181,6 +239,12 @@ impl Link {
     pub fn counts(&self) -> LinkCounts {
         let state = self.state.lock();
         LinkCounts { waiting: state.outgoing.len() as u64, ..state.counts }
+    }
+}
+
+impl Waiter for Link {
+    fn wake(&self) {
+        self.wake_owner(&self.state.lock());
     }
 }
 

@@ -10,22 +10,28 @@
 //! | `remote.rs` | the other brokers, as one tenant sees them |
 //! | `link.rs` | messages of one thread to one other broker |
 //! | `inbound.rs` | messages of one thread of another broker |
+//! | `left.rs` | messages of shared subscriptions for a broker that is down |
+//! | `replicas.rs` | what is known of the replicas that another broker has |
 
 mod inbound;
+mod left;
 mod link;
 mod remote;
+mod replicas;
 
 pub use inbound::Inbound;
+pub use left::LeftRun;
 pub use link::{Link, LinkCounts};
 pub(crate) use remote::Origin;
 pub use remote::{MemberRef, Remote};
+pub use replicas::{ReplicaCounts, Replicas};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barid_core::ids::ShardIndex;
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
-use barid_peers::{Change, Heard, Interest, Part};
+use barid_peers::{Change, Heard, Interest, Object, PARTS, Part, Placement};
 use foldhash::quality::SeedableRandomState;
 use hashbrown::HashMap;
 use mqtt_proto::{QoS, topic};
@@ -51,6 +57,9 @@ pub trait Teller: Send + Sync {
     /// There is something new to [tell](Cluster::tell).
     fn subscriptions_changed(&self);
 
+    /// An object of which all brokers have replicas has changed.
+    fn object_changed(&self, object: Object<'_>);
+
     /// A client has connected, at a wall time in microseconds since the Unix epoch. `begins_anew`: with Clean Start.
     fn client_connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool);
 }
@@ -69,7 +78,22 @@ pub struct Cluster {
     threads: usize,
     /// The number of the first source of progress of the cluster.
     first_source: ShardIndex,
+    /// Tells stamps of this broker from those of others.
+    origin: u64,
+    /// Which broker has what belongs to a tenant as a whole, and the name of this one.
+    homes: Option<(Placement, Box<str>)>,
     random: Random,
+}
+
+/// The broker that has what belongs to a tenant as a whole: its state store, and its entities with their bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Each broker has its own.
+    Each,
+    /// This broker.
+    Here,
+    /// Another one.
+    Elsewhere(MemberRef),
 }
 
 /// The place of another broker.
@@ -85,6 +109,8 @@ struct Place {
     is_up: AtomicBool,
     /// Messages from it, by its threads.
     inbound: Mutex<HashMap<u16, Arc<Inbound>>>,
+    /// Its replicas.
+    replicas: Replicas,
 }
 
 /// The number of other brokers and of threads with links.
@@ -94,20 +120,33 @@ pub struct ClusterSize {
     pub members: usize,
     /// Number of threads that have links.
     pub threads: usize,
+    /// A number that tells the changes of this broker from those of others.
+    pub origin: u64,
 }
 
 impl Cluster {
     /// Creates a cluster without other brokers. `shards` is the number of shards of the data directory.
-    pub fn new(size: ClusterSize, shards: usize, random: Random, teller: Box<dyn Teller>) -> Self {
-        let ClusterSize { members, threads } = size;
+    ///
+    /// `homes`: which broker has what belongs to a tenant as a whole, and the name of this one; `None`: each one has its own.
+    ///
+    /// # Panics
+    /// There are more homes than places for other brokers.
+    pub fn new(
+        size: ClusterSize,
+        shards: usize,
+        random: Random,
+        teller: Box<dyn Teller>,
+        homes: Option<(Placement, Box<str>)>,
+    ) -> Self {
+        let ClusterSize { members, threads, origin } = size;
         let source = |index: usize| {
             ShardIndex::try_from(shards + index).expect("there are few brokers, shards and threads")
         };
         let link = |index| {
             let member = MemberRef(u8::try_from(index % members).expect("there are few members"));
-            Arc::new(Link::new(member, source(members + index)))
+            Link::new(member, source(members + index))
         };
-        Self {
+        let cluster = Self {
             interest: Mutex::default(),
             teller,
             members: (0..members).map(|_| Place::new(random)).collect(),
@@ -115,7 +154,24 @@ impl Cluster {
             links: (0..threads * members).map(link).collect(),
             threads,
             first_source: source(0),
+            origin,
+            homes,
             random,
+        };
+        if let Some((placement, me)) = &cluster.homes {
+            for home in placement.homes().iter().filter(|home| ***home != **me) {
+                cluster.place(home).expect("there is a place for each home");
+            }
+        }
+        cluster
+    }
+
+    /// Returns the broker that has what belongs to a tenant as a whole.
+    pub fn home_of_tenant(&self, tenant: &str) -> Home {
+        let Some((placement, me)) = &self.homes else { return Home::Each };
+        match placement.home_of_tenant(tenant) {
+            home if *home == **me => Home::Here,
+            home => Home::Elsewhere(self.place(home).expect("it has had a place from the start")),
         }
     }
 
@@ -150,7 +206,12 @@ impl Cluster {
     /// Returns where messages from a thread of another broker arrive.
     pub fn inbound(&self, member: MemberRef, thread: u16) -> Arc<Inbound> {
         let mut inbound = self.at(member).inbound.lock();
-        Arc::clone(inbound.entry(thread).or_insert_with(Inbound::new))
+        Arc::clone(inbound.entry(thread).or_insert_with(|| Inbound::new(member)))
+    }
+
+    /// Whether another broker can be reached.
+    pub(crate) fn can_be_reached(&self, member: MemberRef) -> bool {
+        self.at(member).is_up.load(Ordering::SeqCst)
     }
 
     /// Another broker can be reached: new subscriptions count when it has heard of them.
@@ -167,8 +228,8 @@ impl Cluster {
     }
 
     /// Another broker is out of the cluster: its subscriptions are removed, and messages for it are given up. Returns
-    /// their number.
-    pub fn is_down(&self, member: MemberRef) -> usize {
+    /// their number, and those for shared subscriptions, which other members may get.
+    pub fn is_down(&self, member: MemberRef) -> (usize, Vec<LeftRun>) {
         self.is_unreachable(member);
         let place = self.at(member);
         let mut heard = place.heard.lock();
@@ -177,7 +238,11 @@ impl Cluster {
         let inbound = std::mem::take(&mut *place.inbound.lock());
         inbound.values().for_each(|inbound| inbound.close());
         let links = self.links.iter().filter(|link| link.member() == member);
-        links.map(|link| link.give_up()).sum()
+        let (mut given_up, mut left) = (0, Vec::new());
+        for link in links {
+            given_up += link.give_up(|run| left.extend(LeftRun::of(&run)));
+        }
+        (given_up, left)
     }
 
     /// Gives the next part of this broker's subscriptions to another one, which has been told up to `told`. Returns
@@ -239,6 +304,39 @@ impl Cluster {
     /// Clean Start.
     pub(crate) fn connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool) {
         self.teller.client_connected(tenant, client_id, at, begins_anew);
+    }
+
+    /// A number that tells the changes of this broker from those of others.
+    pub(crate) fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// An object of which all brokers have replicas has changed here.
+    pub(crate) fn changed(&self, object: Object<'_>) {
+        self.teller.object_changed(object);
+    }
+
+    /// Returns the result of the last comparison with another broker.
+    pub fn replicas(&self, member: MemberRef) -> &Replicas {
+        &self.at(member).replicas
+    }
+
+    /// Returns, for each part of the replicas, the wall time at which it was last the same at all brokers that were ever in
+    /// the cluster, in microseconds since the Unix epoch. 0: at one of them it never was, or there is none.
+    pub(crate) fn equal_since(&self) -> Box<[u64]> {
+        let named = self.members.iter().filter(|place| place.name.lock().is_some());
+        let least = named.map(|place| place.replicas.equal_since()).reduce(|mut least, one| {
+            least.iter_mut().zip(&one).for_each(|(least, one)| *least = (*least).min(*one));
+            least
+        });
+        least.unwrap_or_else(|| vec![0; PARTS].into())
+    }
+
+    /// Returns the brokers that are up.
+    fn up(&self) -> impl Iterator<Item = MemberRef> {
+        let members = (0..).zip(&self.members);
+        let up = members.filter(|(_, place)| place.is_up.load(Ordering::SeqCst));
+        up.map(|(index, _)| MemberRef(index))
     }
 
     /// A session has a subscription with a filter that it did not have before.
@@ -310,6 +408,7 @@ impl Place {
             told_version: Mutex::default(),
             is_up: AtomicBool::new(false),
             inbound: Mutex::default(),
+            replicas: Replicas::default(),
         }
     }
 }

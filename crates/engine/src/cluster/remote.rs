@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use barid_core::topic_index::{Load, Route, SharedGroup, Strategy, Subscriber};
-use barid_peers::Destination;
+use barid_peers::{Destination, Inquiry, Retaining, Run, Told};
 use mqtt_proto::QoS;
 
-use super::{Cluster, RemoteIndex};
+use super::link::HeldRun;
+use super::{Cluster, Home, RemoteIndex};
 use crate::durable::Commits;
-use crate::names::is_reserved;
+use crate::names::is_local;
+use crate::progress::Sources;
 use crate::run::Messages;
 use crate::worker::Worker;
 
 /// Another broker, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberRef(pub(super) u8);
+
+impl MemberRef {
+    /// The number of its place.
+    pub fn place(self) -> u8 {
+        self.0
+    }
+}
 
 impl Subscriber for MemberRef {
     fn key(&self) -> u64 {
@@ -28,6 +37,8 @@ pub struct Remote {
     /// The name of the tenant.
     tenant: Arc<str>,
     index: Arc<RemoteIndex>,
+    /// The broker that has what belongs to the tenant as a whole.
+    home: Home,
 }
 
 /// The origin of messages that leave this broker.
@@ -37,13 +48,20 @@ pub struct Origin<'a> {
     pub worker: &'a Worker,
     /// The client identifier of the publisher.
     pub publisher: &'a str,
+    /// The user to whom retained messages belong; empty: none.
+    pub user: &'a str,
 }
 
 impl Remote {
     /// Returns what the tenant of this name has of the cluster.
     pub(crate) fn of(cluster: &Arc<Cluster>, tenant: &str) -> Self {
-        let (cluster, index) = (Arc::clone(cluster), cluster.index(tenant));
-        Self { cluster, tenant: tenant.into(), index }
+        let (index, home) = (cluster.index(tenant), cluster.home_of_tenant(tenant));
+        Self { cluster: Arc::clone(cluster), tenant: tenant.into(), index, home }
+    }
+
+    /// The broker that has what belongs to the tenant as a whole.
+    pub fn home(&self) -> Home {
+        self.home
     }
 
     /// A session has a subscription with a filter that it did not have before.
@@ -106,39 +124,135 @@ impl Remote {
         is_served: impl Fn(&SharedGroup<MemberRef>) -> bool,
     ) -> usize {
         let mut lost = 0;
+        let may_be_lost = messages.qos() == QoS::AtMostOnce;
         for recipient in route.recipients() {
-            let to = Destination::Sessions;
-            lost += self.send_to(origin, recipient.subscriber, to, messages, 0..messages.len());
+            let (to, all) = ((recipient.subscriber, Destination::Sessions), 0..messages.len());
+            lost += self.send_to(origin, to, messages, all, may_be_lost);
         }
         for group in route.groups().iter().filter(|group| !is_served(group)) {
-            let name = format!("$share/{}/{}", group.name(), group.filter());
+            let name = name_of(group);
             for index in 0..messages.len() {
                 let Some(member) = group.pick(Strategy::RoundRobin, 0, |_| Load::InFlight(0))
                 else {
                     break;
                 };
-                let to = Destination::Shared(&name);
-                lost += self.send_to(origin, member.subscriber, to, messages, index..index + 1);
+                let to = (member.subscriber, Destination::Shared(&name));
+                lost += self.send_to(origin, to, messages, index..index + 1, may_be_lost);
             }
         }
         lost
     }
 
+    /// Sends the last of the messages, which is retained, to the other brokers that can be reached and to which it does not
+    /// go for the sake of their sessions. Nobody waits for them: they hear of it later, if the message is lost.
+    pub(crate) fn send_retained(
+        &self,
+        origin: Origin<'_>,
+        route: Option<&Route<MemberRef>>,
+        messages: &mut Messages<'_>,
+    ) {
+        let last = messages.len() - 1;
+        let is_sent = |member: MemberRef| {
+            let mut recipients = route.into_iter().flat_map(Route::recipients);
+            recipients.any(|recipient| recipient.subscriber == member)
+        };
+        for member in self.cluster.up().filter(|member| !is_sent(*member)) {
+            let to = (member, Destination::Sessions);
+            self.send_to(origin, to, messages, last..last + 1, true);
+        }
+    }
+
+    /// Gives a message to a member of a shared subscription, `$share/…`, at another broker. Returns false if no other broker has a
+    /// member, or if there is no room and the message may be lost (QoS 0).
+    pub(crate) fn give(
+        &self,
+        worker: &Worker,
+        shared: &str,
+        messages: &mut Messages<'_>,
+        index: usize,
+    ) -> bool {
+        let route = self.route(messages.topic());
+        let groups = route.iter().flat_map(|route| route.groups());
+        let mut of_name = groups.filter(|group| name_of(group) == shared);
+        let pick = |group: &Arc<SharedGroup<MemberRef>>| {
+            group.pick(Strategy::RoundRobin, 0, |_| Load::InFlight(0))
+        };
+        let Some(member) = of_name.next().and_then(pick) else { return false };
+        let origin = Origin { worker, publisher: "", user: "" };
+        let to = (member.subscriber, Destination::Shared(shared));
+        let may_be_lost = messages.qos() == QoS::AtMostOnce;
+        self.send_to(origin, to, messages, index..index + 1, may_be_lost) == 0
+    }
+
+    /// Whether the broker that has the state store takes requests now.
+    pub(crate) fn takes_requests(&self, worker: &Worker, home: MemberRef) -> bool {
+        self.cluster.can_be_reached(home) && self.cluster.link(worker.id, home).has_room()
+    }
+
+    /// Sends a request to the broker that has the state store. `request`: the message, as a packet of MQTT 5, or nothing.
+    /// Returns what must be done before it has been carried out, and what it changes is durable.
+    pub(crate) fn inquire(
+        &self,
+        worker: &Worker,
+        home: MemberRef,
+        client_id: &str,
+        inquiry: Inquiry<'_>,
+        request: &[u8],
+    ) -> Commits {
+        let link = self.cluster.link(worker.id, home);
+        let to = Destination::StateStore(inquiry);
+        let run = Run::unnumbered(&self.tenant, client_id, to, true, request);
+        let sequence = link.add(run, 1, false).expect("a run that must not be lost is added");
+        Commits::one(link.source(), sequence)
+    }
+
+    /// Tells a client of another broker something about the state store, when `after` is durable.
+    pub(crate) fn tell_inquirer(
+        &self,
+        (worker, sources): (&Worker, &Sources),
+        member: MemberRef,
+        (client_id, told): (&str, Told),
+        after: Commits,
+        (is_v5, packets): (bool, &[u8]),
+    ) {
+        let link = self.cluster.link(worker.id, member);
+        let (tenant, client_id) = (Arc::clone(&self.tenant), client_id.into());
+        let run = HeldRun { tenant, client_id, told, is_v5, packets: packets.into() };
+        link.add_after(sources, after, run);
+    }
+
+    /// Whether the link to a broker has room for what its clients are told.
+    pub(crate) fn has_room_for_told(&self, worker: &Worker, member: MemberRef) -> bool {
+        self.cluster.link(worker.id, member).has_room()
+    }
+
+    /// Whether another broker has a member of a shared subscription, `$share/…`.
+    pub(crate) fn shares(&self, topic: &str, shared: &str) -> bool {
+        let route = self.route(topic);
+        route.is_some_and(|route| route.groups().iter().any(|group| name_of(group) == shared))
+    }
+
     fn send_to(
         &self,
         origin: Origin<'_>,
-        member: MemberRef,
-        to: Destination<'_>,
+        (member, to): (MemberRef, Destination<'_>),
         messages: &mut Messages<'_>,
         range: std::ops::Range<usize>,
+        may_be_lost: bool,
     ) -> usize {
         let link = self.cluster.link(origin.worker.id, member);
-        let (count, may_be_lost) = (range.len(), messages.qos() == QoS::AtMostOnce);
+        let count = range.len();
+        let stamp = messages.stamp().filter(|_| to == Destination::Sessions);
+        let retaining = stamp.map(|stamp| Retaining { stamp, user: origin.user });
         let (is_v5, packets) = messages.as_published(range);
-        let run = barid_peers::Run::unnumbered(&self.tenant, origin.publisher, to, is_v5, packets);
+        let (tenant, publisher) = (&*self.tenant, origin.publisher);
+        let run = Run { retaining, ..Run::unnumbered(tenant, publisher, to, is_v5, packets) };
         match link.add(run, count, may_be_lost) {
             Some(sequence) => {
-                messages.note_sent(link.source(), sequence);
+                // A publisher waits for no acknowledgement of a copy that may be lost.
+                if !may_be_lost || messages.qos() == QoS::AtMostOnce {
+                    messages.note_sent(link.source(), sequence);
+                }
                 0
             }
             None => count,
@@ -146,7 +260,7 @@ impl Remote {
     }
 }
 
-/// Whether messages of a topic stay on the broker.
-fn is_local(topic: &str) -> bool {
-    topic.starts_with('$') || is_reserved(topic)
+/// The whole filter of a shared subscription.
+fn name_of(group: &SharedGroup<MemberRef>) -> String {
+    format!("$share/{}/{}", group.name(), group.filter())
 }

@@ -309,7 +309,10 @@ mod tests {
                     let topic = format!("{:04}", self.noted.len());
                     let mut shard = self.shard.change();
                     let message = Arc::new(message(&topic));
-                    shard.set_retained(TENANT, RetainedRecord { message, holder: None });
+                    shard.set_retained(
+                        TENANT,
+                        RetainedRecord { message, holder: None, stamp: Default::default() },
+                    );
                     self.noted.insert(topic, shard.batch());
                 }
                 Step::Seal => self.shard.seal(),

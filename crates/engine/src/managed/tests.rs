@@ -14,6 +14,7 @@ use super::*;
 use crate::clock;
 use crate::durable::Storage;
 use crate::engine::{Engine, EngineSettings};
+use crate::opening::tests::{commit, opened};
 use crate::random::tests::COUNTING;
 use crate::{closing, opening, recovery};
 
@@ -31,19 +32,7 @@ fn start(stores: &[Arc<dyn Store>]) -> Engine {
     };
     let storage = Storage::local(stores);
     let engine = Engine::new(settings, (1, 0), storage, clock::tests::stopped(), COUNTING);
-    let read = |shard| {
-        let mut contents = recovery::read(&engine, &shard).unwrap();
-        contents.announce(&engine);
-        contents
-    };
-    let contents: Vec<_> = engine.shards.iter().map(read).collect();
-    opening::recover(&engine, contents);
-    commit(&engine);
-    engine
-}
-
-fn commit(engine: &Engine) {
-    engine.shards.iter().for_each(|shard| shard.commit_now());
+    opened(engine)
 }
 
 fn put(managed: &Managed, kind: ManagedKind, name: &str, text: &str) -> Result<Done, ManagedError> {
@@ -201,7 +190,7 @@ fn tamper(stores: &[Arc<dyn Store>], shard: ShardIndex, name: &str, text: Option
     ManagedKey::of(User, name).unwrap().encode(&mut key);
     match text {
         Some(text) => batch.put_with(keys::MANAGED, &key, |out| {
-            ManagedRecord { text: text.into() }.encode(out);
+            ManagedRecord { text: text.into(), stamp: Stamp::NONE }.encode(out);
         }),
         None => batch.remove(keys::MANAGED, &key),
     }
@@ -261,7 +250,8 @@ fn an_object_has_the_form_that_was_once_written() {
     });
     scanned.unwrap();
     let mark = (b"\0\x01\x04".to_vec(), b"\x01".to_vec());
-    let object = (b"\x04acme\x01\x04x".to_vec(), b"\x01{}".to_vec());
+    // Its stamp is the first of a broker outside of a cluster, at the beginning of time.
+    let object = (b"\x04acme\x01\x04x".to_vec(), b"\x02\x01\0\0\0\0\0\0\0\0{}".to_vec());
     assert_eq!(records, [mark, object]);
 }
 

@@ -215,6 +215,7 @@ pub fn admit(
         unfinished: None,
         partner: None,
         watched: Default::default(),
+        pending: None,
         metered,
         is_paced,
         tap: None,

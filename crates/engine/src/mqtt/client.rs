@@ -30,6 +30,7 @@ use crate::limits::{Limits, Quota};
 use crate::owner::{Farewell, Owner, is_same};
 use crate::quotas::Metered;
 use crate::session::{Session, SessionRef, Stint};
+use crate::state_store::Pending;
 use crate::tapping::{Protocol, Tap};
 use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
@@ -100,6 +101,8 @@ pub struct Client {
     pub(super) sent: Commits,
     /// The keys of the state store that the connection watches.
     pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
+    /// The requests to the state store of another broker, if the client has ever sent one.
+    pub(super) pending: Option<Arc<Pending>>,
     /// The quotas that the connection is under.
     pub(super) metered: Metered,
     /// Whether a quota limits what is sent to the client.
@@ -222,10 +225,16 @@ impl Client {
 
     /// Resumes reading if few enough answers wait for the client. Returns whether reading is resumed.
     pub fn resume_reading(&mut self) -> bool {
-        let resumed =
-            self.reading_paused && self.session.may_read_again(self.epoch, UNREAD_ANSWERS_MAX / 2);
+        let resumed = self.reading_paused
+            && !self.waits_for_other_broker()
+            && self.session.may_read_again(self.epoch, UNREAD_ANSWERS_MAX / 2);
         self.reading_paused &= !resumed;
         resumed
+    }
+
+    /// Whether so many requests to the state store of another broker are unanswered that the client is not read from.
+    fn waits_for_other_broker(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.are_many())
     }
 
     /// Returns the name of the client's tenant.
@@ -304,7 +313,9 @@ impl Client {
                 result = result.and_then(|()| self.finish_run(turn, bytes, false));
                 alone = false;
                 // Other connections have their turn, or the client must read its responses first.
-                if turn.scratch.responses.are_much() || self.session.has_unread_messages(self.epoch)
+                if turn.scratch.responses.are_much()
+                    || self.session.has_unread_messages(self.epoch)
+                    || self.waits_for_other_broker()
                 {
                     self.interrupted = handled < bytes.len();
                     break;
@@ -615,7 +626,7 @@ impl Client {
             UNREAD_ANSWERS_MAX,
             write,
         );
-        self.reading_paused = !reads;
+        self.reading_paused = !reads || self.waits_for_other_broker();
         answers.clear();
     }
 
@@ -664,6 +675,7 @@ impl Client {
             let keys = self.watched.iter().flat_map(|watched| watched.iter()).map(|key| &**key);
             store.forget_watcher(&self.tenant, self.id.0, keys);
         }
+        self.end_inquiries(turn);
         turn.context.connection_gone(&self.tenant, &self.session, self.id, self.epoch, will);
         true
     }

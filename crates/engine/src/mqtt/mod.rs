@@ -8,6 +8,7 @@ mod admission;
 mod announced;
 mod client;
 mod denied;
+mod inquiries;
 mod metering;
 mod opening;
 mod publish;

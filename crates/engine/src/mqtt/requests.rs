@@ -1,17 +1,21 @@
 //! Handling of requests to the state store.
 
 use barid_core::holder::Held;
+use barid_core::message::Publication;
+use barid_core::queue::Room;
 use barid_core::state_store::{Exceeded, Limits, Requesting};
+use barid_core::time::MonoTime;
 use mqtt_proto::{PacketId, PacketType, Properties, ReasonCode};
 use smallvec::SmallVec;
 use statestore_proto::{Refusal, Reply, Verb, topics};
 
 use super::End;
 use super::client::Client;
+use crate::cluster::Home;
 use crate::durable::Commits;
 use crate::limits::Quota;
-use crate::state_requests::Asking;
-use crate::state_store::{Envelope, Notices, Requester, Unanswered};
+use crate::state_requests::{Asking, Whom};
+use crate::state_store::{Asker, Envelope, Notices, Requester, Unanswered};
 use crate::turn::{Scratch, Turn};
 use crate::user_limits::UserLimits;
 
@@ -30,11 +34,15 @@ impl Client {
         turn: &mut Turn<'_>,
         bytes: &mut [u8],
     ) -> Result<(), End> {
+        if let Home::Elsewhere(home) = self.tenant.home() {
+            return self.inquire(turn, bytes, home);
+        }
         let since = turn.context.engine.clock.instant();
         let session = self.session.clone();
         let permissions = self.permissions.clone();
         let tenant = &self.tenant;
-        let asking = Asking { tenant, session: &session, permissions: permissions.as_deref() };
+        let permissions = permissions.as_deref();
+        let asking = Asking { tenant, whom: Whom::Here { session: &session, permissions } };
         let Scratch { run, responses, .. } = &mut *turn.scratch;
         let context = &mut *turn.context;
         let counters = tenant.counters(context.worker.id);
@@ -49,13 +57,13 @@ impl Client {
             bytes: holder.limit(Held::StateBytes, self.limits.max_user_state_bytes),
         });
         let mut asks = Requester {
-            session: &session,
-            connection: self.id,
+            tenant,
+            asker: Asker::Here { session: &session, connection: self.id },
             since: self.since,
             max_packet_size: self.max_packet_size as usize,
             survives: !self.expires_at_once,
             now: context.engine.clock.wall(),
-            permissions: asking.permissions,
+            permissions,
             user,
             durability: &self.durability,
             limits: &limits,
@@ -70,29 +78,19 @@ impl Client {
         let mut denied = SmallVec::<[usize; 4]>::new();
         for (index, id) in ids.iter().enumerate() {
             let request = messages.publication(index);
-            let Some(envelope) = Envelope::read(Properties::from_validated(request.properties))
-            else {
-                reasons.push(ReasonCode::ImplementationSpecificError);
-                continue;
+            let envelope = match check(&request, context.worker.now) {
+                Ok(envelope) => envelope,
+                Err(Unfit::Acknowledged(reason)) => {
+                    reasons.push(reason);
+                    continue;
+                }
+                Err(Unfit::Ends(end)) => {
+                    ended = Err(end);
+                    break;
+                }
             };
-            if !may_answer_to(envelope.response_topic) {
-                ended = Err(End::Refused(
-                    ReasonCode::TopicNameInvalid,
-                    "the state store does not publish to this response topic",
-                ));
-                break;
-            }
-            if request.expires_at.is_some_and(|at| at <= context.worker.now) {
-                reasons.push(ReasonCode::Success);
-                continue;
-            }
             if !room.is_some() {
-                let quota = if room.messages == 0 {
-                    Quota::MaxQueuedMessages
-                } else {
-                    Quota::MaxQueuedBytes
-                };
-                tenant.refused(&context.worker, quota, &session.client_id);
+                tenant.refused(&context.worker, quota_of_room(&room), &session.client_id);
                 reasons.push(ReasonCode::QuotaExceeded);
                 continue;
             }
@@ -124,7 +122,7 @@ impl Client {
                 room.take(responses.push(context, asking, to, told));
             });
             if let Some(exceeded) = answered.exceeded {
-                let own = asking.permissions.map_or(&UserLimits::NONE, |own| own.limits());
+                let own = permissions.map_or(&UserLimits::NONE, |own| own.limits());
                 let quota = quota_of(exceeded);
                 tenant.refused_to(&context.worker, quota, own, &session.client_id);
             }
@@ -139,18 +137,64 @@ impl Client {
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
         context.engine.request_times.time(&waits_for, reasons.len() as u64, since);
-        turn.scratch.answers.commits.join(&waits_for);
+        self.acknowledge_requests(turn, ids, &reasons, &waits_for, &denied);
+        ended
+    }
+
+    /// Acknowledges requests, in the order of `ids`, when `waits_for` is done. `denied` are those of which operators hear that
+    /// the rights of the client do not allow them.
+    pub(super) fn acknowledge_requests(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mut ids: Vec<u16>,
+        reasons: &[ReasonCode],
+        waits_for: &Commits,
+        denied: &[Vec<u8>],
+    ) {
+        turn.scratch.answers.commits.join(waits_for);
         turn.scratch.answers.are_of_requests = true;
         for request in denied {
-            self.deny_key(turn, &request);
+            self.deny_key(turn, request);
         }
         for (id, reason) in ids.iter().zip(reasons) {
             let id = PacketId::new(*id).expect("the decoder refuses 0");
-            self.put_ack(turn, PacketType::PubAck, id, reason);
+            self.put_ack(turn, PacketType::PubAck, id, *reason);
         }
+        ids.clear();
         turn.scratch.run.ids = ids;
-        turn.scratch.run.ids.clear();
-        ended
+    }
+}
+
+/// A request that is not carried out.
+pub(super) enum Unfit {
+    /// It is acknowledged with this Reason Code, and not answered.
+    Acknowledged(ReasonCode),
+    /// The connection ends.
+    Ends(End),
+}
+
+/// Returns the properties of a request that is to be carried out.
+pub(super) fn check<'a>(request: &Publication<'a>, now: MonoTime) -> Result<Envelope<'a>, Unfit> {
+    let Some(envelope) = Envelope::read(Properties::from_validated(request.properties)) else {
+        return Err(Unfit::Acknowledged(ReasonCode::ImplementationSpecificError));
+    };
+    if !may_answer_to(envelope.response_topic) {
+        return Err(Unfit::Ends(End::Refused(
+            ReasonCode::TopicNameInvalid,
+            "the state store does not publish to this response topic",
+        )));
+    }
+    match request.expires_at.is_some_and(|at| at <= now) {
+        true => Err(Unfit::Acknowledged(ReasonCode::Success)),
+        false => Ok(envelope),
+    }
+}
+
+/// The quota because of which a queue has no room for a response.
+pub(super) fn quota_of_room(room: &Room) -> Quota {
+    match room.messages {
+        0 => Quota::MaxQueuedMessages,
+        _ => Quota::MaxQueuedBytes,
     }
 }
 

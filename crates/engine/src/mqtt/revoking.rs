@@ -58,6 +58,7 @@ impl Client {
             self.session.wake_owner();
         }
         self.permissions = Some(permissions);
+        self.renew_inquirer();
     }
 
     fn revoke_watches(&mut self, turn: &Turn<'_>, permissions: &Permissions) {

@@ -30,6 +30,7 @@ use std::time::Duration;
 use barid_core::ids::{MessageId, SessionNumber, ShardIndex, StoredAs, TenantNumber};
 use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, OVERHEAD, ShardSet};
+use barid_core::stamp::Stamp;
 use barid_core::time::MonoTime;
 use mqtt_proto::flow::AliasUse;
 use mqtt_proto::{Properties, PropertyId, QoS};
@@ -82,6 +83,8 @@ pub struct Run {
     pub after: Commits,
     /// The places of the messages on the links to other brokers.
     pub sent: Commits,
+    /// The stamp with which the last message was retained, if other brokers have replicas of retained messages.
+    stamp: Stamp,
     /// For each shard that stores the messages, the message number of the first one.
     message_ids: SmallVec<[(u16, MessageId); 2]>,
     overflowed: bool,
@@ -222,6 +225,7 @@ impl Run {
         self.commits.clear();
         self.after.clear();
         self.sent.clear();
+        self.stamp = Stamp::NONE;
         self.message_ids.clear();
         self.overflowed = false;
         self.largest = 0;
@@ -382,6 +386,16 @@ impl Messages<'_> {
     /// The durability class of the topic.
     pub fn class(&self) -> DurabilityClass {
         self.run.class
+    }
+
+    /// Notes the stamp with which the last message was retained.
+    pub(crate) fn note_stamp(&mut self, stamp: Stamp) {
+        self.run.stamp = stamp;
+    }
+
+    /// The stamp with which the last message was retained, if other brokers have replicas of it.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        Some(self.run.stamp).filter(|stamp| *stamp != Stamp::NONE)
     }
 
     /// Notes the place of the messages on a link to another broker. Messages that must not be lost count as handed on

@@ -151,6 +151,11 @@ impl Messages<'_> {
         self.run.commits.add(shard.index(), shard.batch());
     }
 
+    /// Delays the acknowledgement until these batches are durable.
+    pub(crate) fn wait_for_all(&mut self, commits: &Commits) {
+        self.run.commits.join(commits);
+    }
+
     /// Delays the acknowledgement until everything noted in a shard so far is durable.
     pub fn wait_for_last(&mut self, shard: &DurableShard) {
         self.run.commits.add(shard.index(), shard.last_change());

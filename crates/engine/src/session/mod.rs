@@ -22,6 +22,7 @@ pub use writing::{Answers, Stint};
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::message::Message;
@@ -110,6 +111,15 @@ pub struct State {
     /// Whether the session has ended while its record stays in the store, until other sessions have what it
     /// leaves to them.
     pub(super) bequeaths: bool,
+}
+
+impl State {
+    /// Returns the time at which the session expires (MQTT 5 §3.1.2.11.2). `None`: its client is connected, or it does not
+    /// expire.
+    pub fn expires_at(&self) -> Option<MonoTime> {
+        let interval = Duration::from_secs(self.expiry.into());
+        self.away_since.filter(|_| self.expiry != u32::MAX).map(|since| since.after(interval))
+    }
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).

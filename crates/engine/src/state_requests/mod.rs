@@ -4,10 +4,12 @@
 //! queued at once, and are sent when the change that they report is durable
 //! ([`Messages::after`](crate::run::Messages::after)).
 
+mod elsewhere;
 mod expiry;
 mod notifications;
 mod responses;
 mod stamp;
 
+pub(crate) use elsewhere::Inquiring;
 pub use expiry::watch_expiries;
-pub use responses::{Asking, Responses};
+pub use responses::{Asking, Responses, Whom};

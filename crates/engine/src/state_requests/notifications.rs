@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use barid_core::message::Publication;
-use barid_core::time::WallTime;
+use barid_core::time::{MonoTime, WallTime};
+use barid_peers::ToldKind;
 use mqtt_proto::{PropertiesBuf, Property, QoS};
 use statestore_proto::{properties, topics};
 
@@ -15,7 +16,7 @@ use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
 use crate::run::Run;
 use crate::session::SessionRef;
-use crate::state_store::{Notice, Notices};
+use crate::state_store::{Guest, Notice, Notices, Watching};
 use crate::tenant::Tenant;
 
 impl Context {
@@ -43,11 +44,19 @@ impl Context {
             let after = notice.after.map(|batch| Commits::one(notices.shard, batch));
             let after = after.unwrap_or_default().if_holds(Rule::NotifyWhenDurable);
             for watcher in &notice.watchers {
-                if let Some(session) = SessionRef::upgrade(&watcher.session)
-                    && session.is_owned_by(watcher.connection)
-                {
-                    self.notify(notice, &session, after.clone());
-                    told += 1;
+                match watcher {
+                    Watching::Here { session, connection } => {
+                        if let Some(session) = SessionRef::upgrade(session)
+                            && session.is_owned_by(*connection)
+                        {
+                            self.notify(notice, &session, after.clone());
+                            told += 1;
+                        }
+                    }
+                    Watching::Elsewhere(guest) => {
+                        self.notify_guest(tenant, notice, guest, after.clone());
+                        told += 1;
+                    }
                 }
             }
         }
@@ -57,24 +66,42 @@ impl Context {
     }
 
     fn notify(&mut self, notice: &Notice, session: &SessionRef, after: Commits) {
-        let topic = topics::notify_topic(&session.client_id, &notice.key);
-        let mut given = PropertiesBuf::default();
-        let stamp = Stamp::of(notice.version);
-        given
-            .push(Property::UserProperty(properties::TIMESTAMP, stamp.as_str()))
-            .expect("the text of a version is short");
-        let publication = Publication {
-            topic: &topic,
-            payload: &notice.payload,
-            properties: given.as_properties().as_bytes(),
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            expires_at: None,
-        };
-        let Self { worker, router, .. } = self;
-        // A watch belongs to a connection, so the notification need not survive the connection.
-        let (mut run, mut buffer) = Run::of(&publication, DurabilityClass::Memory, worker.now);
+        let (mut run, mut buffer) = notification(notice, &session.client_id, self.worker.now);
         run.after = after;
+        let Self { worker, router, .. } = self;
         router.notify(worker, session, &mut run.in_buffer(&mut buffer, worker.now));
     }
+
+    fn notify_guest(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        notice: &Notice,
+        guest: &Guest,
+        after: Commits,
+    ) {
+        let now = self.worker.now;
+        let (mut run, mut buffer) = notification(notice, &guest.client_id, now);
+        let mut messages = run.in_buffer(&mut buffer, now);
+        self.tell_guest(tenant, guest, ToldKind::Notification, after, &mut messages);
+    }
+}
+
+/// Returns the notification for a client.
+fn notification(notice: &Notice, client_id: &str, now: MonoTime) -> (Run, Vec<u8>) {
+    let topic = topics::notify_topic(client_id, &notice.key);
+    let mut given = PropertiesBuf::default();
+    let stamp = Stamp::of(notice.version);
+    given
+        .push(Property::UserProperty(properties::TIMESTAMP, stamp.as_str()))
+        .expect("the text of a version is short");
+    let publication = Publication {
+        topic: &topic,
+        payload: &notice.payload,
+        properties: given.as_properties().as_bytes(),
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires_at: None,
+    };
+    // A watch belongs to a connection, so the notification need not survive the connection.
+    Run::of(&publication, DurabilityClass::Memory, now)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use barid_core::message::Publication;
 use barid_core::session::OVERHEAD;
+use barid_peers::ToldKind;
 use mqtt_proto::{PropertiesBuf, Property, QoS};
 use statestore_proto::{Reply, Version, properties};
 
@@ -17,6 +18,7 @@ use crate::publishing::Source;
 use crate::router::Publisher;
 use crate::run::Run;
 use crate::session::SessionRef;
+use crate::state_store::Guest;
 use crate::tenant::Tenant;
 
 /// Maximum size of the responses that are collected before they are published together, in bytes.
@@ -31,10 +33,22 @@ const PER_TURN: usize = 1024 * 1024;
 pub struct Asking<'a> {
     /// The tenant.
     pub tenant: &'a Arc<Tenant>,
-    /// The session of the client.
-    pub session: &'a SessionRef,
-    /// The permissions of the user; `None`: everything is allowed.
-    pub permissions: Option<&'a Permissions>,
+    /// The client.
+    pub whom: Whom<'a>,
+}
+
+/// The client whose requests are answered, as far as it matters for responses.
+#[derive(Clone, Copy, Debug)]
+pub enum Whom<'a> {
+    /// A client of this broker.
+    Here {
+        /// The session of the client.
+        session: &'a SessionRef,
+        /// The permissions of the user; `None`: everything is allowed.
+        permissions: Option<&'a Permissions>,
+    },
+    /// A client of another broker, which publishes the responses.
+    Elsewhere(&'a Guest, ToldKind),
 }
 
 /// Responses to one topic, which are published together. Empty between two reads, except for the allocated
@@ -112,35 +126,51 @@ impl Responses {
         std::mem::take(&mut self.cost) > PER_TURN
     }
 
-    /// Publishes the collected responses with the permissions of the requester: to a topic to which the
-    /// requester may not publish, they are sent only to its own session.
-    pub fn publish(
-        &mut self,
-        context: &mut Context,
-        Asking { tenant, session, permissions }: Asking<'_>,
-    ) {
+    /// Publishes the collected responses, or has the broker of the requester publish them.
+    pub fn publish(&mut self, context: &mut Context, Asking { tenant, whom }: Asking<'_>) {
         if self.run.is_empty() {
             return;
         }
-        let mut messages = self.run.in_buffer(&mut self.buffer, context.worker.now);
-        let (client, payload) = (&session.client_id, messages.publication(0).payload);
-        let is_public =
-            may_publish(permissions, client, messages.topic(), (messages.qos(), false), payload);
-        if is_public {
-            // The publisher is session 0, not the client: No Local must not keep the responses from the
-            // client.
-            let publisher = Publisher { session: 0, client_id: &session.client_id, holder: None };
-            let source = Source { enters_entities: false, ..Source::unattended(tenant, publisher) };
-            let mut budget = Budget::from_now(context.engine.clock);
-            context.publish(&source, &mut self.run, &mut self.buffer, &mut budget);
-        } else {
-            let Context { worker, router, .. } = context;
-            router.publish_to(worker, session, &mut messages, |_| true);
-            // A client is not held back because its responses fill a queue.
-            router.take_full();
+        match whom {
+            Whom::Here { session, permissions } => {
+                let to = (session, permissions);
+                respond(context, tenant, to, &mut self.run, &mut self.buffer);
+            }
+            Whom::Elsewhere(guest, kind) => {
+                let after = std::mem::take(&mut self.run.after);
+                let mut messages = self.run.in_buffer(&mut self.buffer, context.worker.now);
+                context.tell_guest(tenant, guest, kind, after, &mut messages);
+            }
         }
         self.run.clear();
         self.buffer.clear();
         self.buffer.shrink_to(256 * 1024);
+    }
+}
+
+/// Publishes responses with the permissions of the requester: to a topic to which the requester may not publish, they are
+/// sent only to its own session.
+pub(super) fn respond(
+    context: &mut Context,
+    tenant: &Arc<Tenant>,
+    (session, permissions): (&SessionRef, Option<&Permissions>),
+    run: &mut Run,
+    buffer: &mut [u8],
+) {
+    let mut messages = run.in_buffer(buffer, context.worker.now);
+    let (client, payload) = (&session.client_id, messages.publication(0).payload);
+    let is_public =
+        may_publish(permissions, client, messages.topic(), (messages.qos(), false), payload);
+    if is_public {
+        // The publisher is session 0, not the client: No Local must not keep the responses from the client.
+        let publisher = Publisher { session: 0, client_id: &session.client_id, holder: None };
+        let source = Source { enters_entities: false, ..Source::unattended(tenant, publisher) };
+        let mut budget = Budget::from_now(context.engine.clock);
+        context.publish(&source, run, buffer, &mut budget);
+    } else {
+        let Context { worker, router, .. } = context;
+        router.publish_to(worker, session, &mut messages, |_| true);
+        // A client is not held back because its responses fill a queue.
+        router.take_full();
     }
 }

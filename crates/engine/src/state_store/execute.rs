@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::commits::Commits;
+use barid_core::ids::SessionNumber;
 use barid_core::state_store::{
     Answer, Exceeded, Limits, Origin, Outcome, Partition, Request, Requesting, ScanLimits, Set,
-    Verdict,
+    Verdict, Watcher as _,
 };
 use barid_core::time::WallTime;
-use hashbrown::HashSet;
 use statestore_proto::{Command, Glob, Refusal, Reply, Verb, Version, topics};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::following::Following;
-use super::{Envelope, Notices, StateStore, TOPIC_LEN_MAX, Watching};
+use super::{Envelope, Guest, Notices, StateStore, TOPIC_LEN_MAX, Watched, Watching};
 use crate::access::Permissions;
+use crate::account::Account;
 use crate::durability::Durability;
 use crate::faults::{CAN_BREAK, Rule, holds};
 use crate::ids::ConnectionId;
@@ -41,10 +42,10 @@ const STEPS: usize = 1_000_000;
 /// The client that sent a request.
 #[derive(Debug)]
 pub struct Requester<'a> {
-    /// The session of the client.
-    pub session: &'a SessionRef,
+    /// The tenant.
+    pub tenant: &'a Account,
     /// The connection on which the request came.
-    pub connection: ConnectionId,
+    pub asker: Asker<'a>,
     /// Time at which the connection began.
     pub since: WallTime,
     /// Whether the session outlives the connection, so that requests may be sent again.
@@ -62,7 +63,47 @@ pub struct Requester<'a> {
     /// The quotas of the tenant.
     pub limits: &'a Limits,
     /// The keys that the connection watches.
-    pub watched: &'a mut Option<Box<HashSet<Box<[u8]>>>>,
+    pub watched: &'a mut Watched,
+}
+
+/// The connection on which a request came.
+#[derive(Clone, Copy, Debug)]
+pub enum Asker<'a> {
+    /// A connection of this broker.
+    Here {
+        /// The session of the client.
+        session: &'a SessionRef,
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// A connection of another broker.
+    Elsewhere(&'a Arc<Guest>),
+}
+
+impl Asker<'_> {
+    fn client_id(&self) -> &str {
+        match self {
+            Self::Here { session, .. } => &session.client_id,
+            Self::Elsewhere(guest) => &guest.client_id,
+        }
+    }
+
+    fn watching(&self) -> Watching {
+        match *self {
+            Self::Here { session, connection } => {
+                Watching::Here { session: session.downgrade(), connection }
+            }
+            Self::Elsewhere(guest) => Watching::Elsewhere(Arc::clone(guest)),
+        }
+    }
+
+    /// The number under which answers are noted, and whether they are stored.
+    fn answered_as(&self) -> (SessionNumber, bool) {
+        match self {
+            Self::Here { session, .. } => (session.answered_as(), session.durable().is_some()),
+            Self::Elsewhere(guest) => (guest.session, guest.is_stored),
+        }
+    }
 }
 
 /// The answer to a request.
@@ -154,7 +195,7 @@ impl StateStore {
         if requester.permissions.is_some_and(|own| !own.may_touch(verb, key)) {
             return Ok(Answered::refused(Some(verb), Refusal::NotAuthorized));
         }
-        let tenant = &requester.session.account;
+        let tenant = requester.tenant;
         let index = tenant.shards.of_key(&tenant.name, key);
         let mut partition = self.partition(index);
         // Checked under the lock of the partition, under which the shard is also closed.
@@ -168,7 +209,11 @@ impl StateStore {
         let mut following = Following::new(&shard, tenant.stored_number());
         // Checked under the lock of the partition: the new connection would execute the repeated request
         // under the same lock.
-        if !requester.session.is_owned_by(requester.connection) {
+        let has_session = match requester.asker {
+            Asker::Here { session, connection } => session.is_owned_by(connection),
+            Asker::Elsewhere(guest) => self.guests.is_last(guest),
+        };
+        if !has_session {
             return Err(Unanswered::SessionTaken);
         }
         let origin = requester.survives.then(|| requester.origin(packet_id, envelope.correlation));
@@ -220,15 +265,11 @@ impl StateStore {
                 partition.delete(&scope, request, key, Some(value), following)
             }
             Command::KeyNotify { key, stop: false } => {
-                let topic = topics::notify_topic(&requester.session.client_id, key);
+                let topic = topics::notify_topic(requester.asker.client_id(), key);
                 if topic.len() > TOPIC_LEN_MAX {
                     return Refusal::QuotaExceeded.into();
                 }
-                let watching = Watching {
-                    session: requester.session.downgrade(),
-                    connection: requester.connection,
-                };
-                let answer = partition.watch(&scope, key, watching);
+                let answer = partition.watch(&scope, key, requester.asker.watching());
                 if answer.outcome.reply() == Reply::Ok {
                     requester.watched.get_or_insert_default().insert(key.into());
                 }
@@ -238,7 +279,7 @@ impl StateStore {
                 if let Some(watched) = requester.watched {
                     watched.remove(key);
                 }
-                partition.unwatch(&self.usage, key, requester.connection.0)
+                partition.unwatch(&self.usage, key, requester.asker.watching().id())
             }
             Command::Scan { .. } => unreachable!("it is about no single key"),
         }
@@ -251,7 +292,7 @@ impl StateStore {
         // Half of the packet is left for lengths and for everything besides the keys.
         let page_bytes = PAGE_BYTES.min(requester.max_packet_size / 2);
         let limits = ScanLimits { steps: STEPS, bytes: page_bytes };
-        let shards = &requester.session.account.shards;
+        let shards = &requester.tenant.shards;
         let may_read =
             |key: &[u8]| requester.permissions.is_none_or(|own| own.may_touch(Verb::Scan, key));
         let mut keys = Vec::new();
@@ -328,12 +369,7 @@ impl Requester<'_> {
             before if self.since < before => before,
             _ => WallTime::default(),
         };
-        Origin {
-            session: self.session.answered_as(),
-            packet_id,
-            correlation: xxh3_128(correlation),
-            stored: self.session.durable().is_some(),
-            settled,
-        }
+        let (session, stored) = self.asker.answered_as();
+        Origin { session, packet_id, correlation: xxh3_128(correlation), stored, settled }
     }
 }

@@ -10,19 +10,28 @@ use crate::durable::{ChangeGuard, DurableShard};
 use crate::faults::{Rule, holds};
 use crate::ids::ConnectionId;
 use crate::session::Session;
+use crate::state_store::Guest;
 
-/// A connection that watches a key.
+/// A connection that watches a key. Its watches end with it, even if its session goes on.
 #[derive(Clone, Debug)]
-pub struct Watching {
-    /// The session of the connection.
-    pub session: Weak<Session>,
-    /// The connection. Its watches end with it, even if the session goes on.
-    pub connection: ConnectionId,
+pub enum Watching {
+    /// A connection of this broker.
+    Here {
+        /// The session of the connection.
+        session: Weak<Session>,
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// A connection of another broker.
+    Elsewhere(Arc<Guest>),
 }
 
 impl Watcher for Watching {
     fn id(&self) -> u64 {
-        self.connection.0
+        match self {
+            Self::Here { connection, .. } => connection.0,
+            Self::Elsewhere(guest) => guest.id(),
+        }
     }
 }
 

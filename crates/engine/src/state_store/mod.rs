@@ -11,18 +11,23 @@
 //! | `cursor.rs` | continuation tokens of SCAN |
 //! | `execute.rs` | execution of requests |
 //! | `following.rs` | consequences of a change: changes of the store, and notifications |
+//! | `guests.rs`, `inquirers.rs` | clients of other brokers; clients of this one that use the state store of another one |
 //! | `timings.rs`, `request_times.rs` | latency of requests |
 
 mod cursor;
 mod envelope;
 mod execute;
 mod following;
+mod guests;
+mod inquirers;
 mod request_times;
 mod timings;
 
 pub use envelope::Envelope;
-pub use execute::{Requester, Unanswered};
+pub use execute::{Asker, Requester, Unanswered};
 pub use following::{Notice, Notices, Watching};
+pub use guests::{Guest, Watched};
+pub use inquirers::{Inquirer, Inquirers, Pending};
 pub use request_times::RequestTimes;
 pub use timings::Timings;
 
@@ -38,6 +43,7 @@ use crate::random::Random;
 use crate::sync::{Mutex, MutexGuard};
 use cursor::Cursors;
 use following::Following;
+use guests::Guests;
 
 /// Maximum length of a topic, in bytes (MQTT 5 §1.5.4).
 const TOPIC_LEN_MAX: usize = 65_535;
@@ -50,6 +56,7 @@ pub struct StateStore {
     cursors: Cursors,
     /// The keys, in one partition for each shard of the data directory.
     partitions: Box<[Mutex<Partition<Watching>>]>,
+    guests: Guests,
 }
 
 impl StateStore {
@@ -60,6 +67,7 @@ impl StateStore {
             usage: Usage::default(),
             cursors: Cursors::new(random),
             partitions: (0..shards).map(|_| Mutex::default()).collect(),
+            guests: Guests::default(),
         }
     }
 

@@ -21,6 +21,7 @@ export async function show(main, { signal }) {
       { title: "Since", of: (one) => one.since, show: (one) => time(one.since) },
       { title: "Address", of: (one) => one.address },
       { title: "Hears this one", of: (one) => (one.hears_us ? "yes" : "no") },
+      { title: "Same data", of: (one) => ({ true: "yes", false: "no", null: "–" })[one.replicas.are_same] },
       { title: "Clock ahead", of: (one) => one.clock_ahead, show: (one) => (one.clock_ahead == null ? "–" : `${number(one.clock_ahead)} ms`), number: true },
       { title: "Same settings", of: (one) => (one.has_same_settings ? "yes" : "no") },
       { title: "Filters", of: (one) => one.filters, show: (one) => number(one.filters), number: true },

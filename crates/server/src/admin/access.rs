@@ -18,11 +18,13 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use barid_auth::token::{Role, Shown, Token};
 use barid_engine::managed::ManagedKind;
+use barid_peers::Protocol;
 use serde::Serialize;
 use tracing::info;
 
 use super::Served;
 use super::answer::Refusal;
+use super::passing_on;
 use super::request_rate::Requester as Counted;
 use crate::shared::Shared;
 
@@ -150,10 +152,17 @@ pub async fn check(
     let tenant = tenant.map(|(_, tenant)| tenant);
     let target = request.uri().path().to_owned();
     let response = match requester.check(path.as_str(), is_read, tenant) {
-        Ok(()) => {
-            request.extensions_mut().insert(requester.clone());
-            next.run(request).await
-        }
+        Ok(()) => match passing_on::home_of(&served.shared, path.as_str(), &request) {
+            Some(home) => {
+                let listener = SocketAddr::from(([127, 0, 0, 1], 0));
+                let to = (Protocol::Admin, listener);
+                passing_on::to_home(&served.shared, home, to, request).await
+            }
+            None => {
+                request.extensions_mut().insert(requester.clone());
+                next.run(request).await
+            }
+        },
         Err(refusal) => refusal.into_response(),
     };
     if !is_read {

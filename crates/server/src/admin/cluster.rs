@@ -1,13 +1,14 @@
 //! `/v1/cluster`: the cluster, as this broker sees it, and `/v1/cluster/slots`: which broker has which sessions.
 
 use axum::Json;
-use axum::extract::State;
-use serde::Serialize;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use serde::{Deserialize, Serialize};
 
 use super::Served;
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
-use crate::cluster::{Clustering, MemberView, Problem, View};
+use crate::cluster::{Clustering, MemberView, Problem};
 
 #[derive(Debug, Serialize)]
 pub struct Described {
@@ -15,6 +16,8 @@ pub struct Described {
     broker: String,
     address: String,
     incarnation: u64,
+    encrypted: bool,
+    certificate_expires_at: Option<Rfc3339>,
     filters: usize,
     members: Vec<Member>,
     problems: Vec<Problem>,
@@ -30,10 +33,18 @@ struct Member {
 pub async fn show(State(served): State<Served>) -> Answer<Described> {
     let cluster = cluster_of(&served)?;
     let view = cluster.view(served.shared.watchdogs.len());
-    let View { cluster, broker, address, incarnation, filters, members, problems } = view;
-    let members = members.into_iter().map(|view| Member { since: view.since.into(), view });
-    let members = members.collect();
-    Ok(Json(Described { cluster, broker, address, incarnation, filters, members, problems }))
+    let members = view.members.into_iter().map(|view| Member { since: view.since.into(), view });
+    Ok(Json(Described {
+        members: members.collect(),
+        cluster: view.cluster,
+        broker: view.broker,
+        address: view.address,
+        incarnation: view.incarnation,
+        encrypted: view.encrypted,
+        certificate_expires_at: view.certificate_expires.map(Rfc3339::from),
+        filters: view.filters,
+        problems: view.problems,
+    }))
 }
 
 #[derive(Debug, Serialize)]
@@ -48,7 +59,19 @@ struct Slot {
     state: &'static str,
 }
 
-pub async fn slots(State(served): State<Served>) -> Answer<Slots> {
+/// Which slots are wanted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WantedSlots {
+    /// Only that of what this tenant has at one broker.
+    tenant: Option<String>,
+}
+
+pub async fn slots(
+    State(served): State<Served>,
+    wanted: Result<Query<WantedSlots>, QueryRejection>,
+) -> Answer<Slots> {
+    let Query(WantedSlots { tenant }) = wanted?;
     let cluster = cluster_of(&served)?;
     let Some(placement) = cluster.placement() else {
         return Err(Refusal::not_found(
@@ -61,7 +84,9 @@ pub async fn slots(State(served): State<Served>) -> Answer<Slots> {
         None if broker == cluster.name() => "up",
         None => "unknown",
     };
-    let slots = (0..placement.slots()).map(|slot| {
+    let of_tenant = tenant.map(|tenant| placement.slot_of_tenant(&tenant));
+    let wanted = (0..placement.slots()).filter(|slot| of_tenant.is_none_or(|only| *slot == only));
+    let slots = wanted.map(|slot| {
         let broker = placement.home_of(slot);
         Slot { slot, broker: broker.into(), state: state(broker) }
     });

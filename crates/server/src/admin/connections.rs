@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_peers::Protocol;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -15,12 +16,14 @@ use parking_lot::RwLock;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::Service;
 use super::progress::Progress;
+use super::{Served, Service};
+use crate::cluster::Operator;
 use crate::descriptors::Descriptors;
 use crate::rate_limit::Seldom;
 
@@ -103,6 +106,26 @@ pub async fn serve(
         // The new connection is served before the next one can displace it.
         tokio::task::yield_now().await;
     }
+}
+
+/// Serves operators whose requests other brokers pass on. There are no more of them than those brokers have connections.
+pub async fn serve_passed_on(
+    mut operators: mpsc::Receiver<Operator>,
+    served: &Served,
+) -> Infallible {
+    let admin = Service::new(served.clone()).passed_on();
+    while let Some(operator) = operators.recv().await {
+        let Operator { stream, address, protocol, listener, counted } = operator;
+        let service = match protocol {
+            Protocol::Management => Service::of_service_bus(served.clone(), listener).passed_on(),
+            _ => admin.clone(),
+        };
+        tokio::spawn(async move {
+            let _counted = counted;
+            speak(stream, Some(address), service, Progress::new()).await;
+        });
+    }
+    std::future::pending().await
 }
 
 /// Serves one connection, with TLS if it begins with that.

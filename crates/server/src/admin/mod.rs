@@ -27,6 +27,7 @@ mod logins;
 mod managed;
 mod observed;
 mod page;
+mod passing_on;
 mod progress;
 mod publish;
 mod quotas;
@@ -210,7 +211,15 @@ impl ListeningAdmin {
                         None => std::future::pending().await,
                     }
                 };
+                let operators = shared.cluster.as_ref().and_then(|it| it.relays.take_operators());
+                let passed_on = async {
+                    match operators {
+                        Some(operators) => connections::serve_passed_on(operators, &served).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
+                    never = passed_on => match never {},
                     never = connections::serve(listener, None, Service::new(served.clone()), descriptors) => match never {},
                     never = remote => match never {},
                     never = manage => match never {},
@@ -319,6 +328,8 @@ struct Service {
     check: Check,
     /// Whether requests come over TLS, perhaps from other machines.
     is_remote: bool,
+    /// Whether another broker passes the requests on.
+    is_passed_on: bool,
     answering: Arc<Semaphore>,
 }
 
@@ -388,7 +399,13 @@ impl Service {
             .method_not_allowed_fallback(answer::no_such_method)
             .with_state(served);
         let routes = TowerToHyperService::new(routes);
-        Self { routes, check: Arc::new(guard::check), is_remote: false, answering }
+        let check = Arc::new(guard::check);
+        Self { routes, check, is_remote: false, is_passed_on: false, answering }
+    }
+
+    /// The same for requests that another broker passes on, which has checked whom they are meant for.
+    fn passed_on(self) -> Self {
+        Self { check: Arc::new(guard::check_length), is_passed_on: true, ..self }
     }
 
     /// The administration protocol of Service Bus, on a listener with this address. Every request is signed, so
@@ -397,7 +414,8 @@ impl Service {
         let answering = Arc::clone(&served.answering);
         let routes = service_bus::routes(served, listener);
         let routes = TowerToHyperService::new(routes);
-        Self { routes, check: Arc::new(guard::check_length), is_remote: false, answering }
+        let check = Arc::new(guard::check_length);
+        Self { routes, check, is_remote: false, is_passed_on: false, answering }
     }
 
     /// Answers a request. If its head or body is refused, the connection is closed after the answer, because
@@ -418,6 +436,9 @@ impl Service {
                 request.extensions_mut().insert(progress.clone());
                 if self.is_remote {
                     request.extensions_mut().insert(access::Remote);
+                }
+                if self.is_passed_on {
+                    request.extensions_mut().insert(passing_on::PassedOn);
                 }
                 let response = self.dispatch(request).await;
                 progress.waits();

@@ -2,25 +2,34 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
+//! | `misplaced.rs` | what is in the data directory and belongs to other brokers |
 //! | `proofs.rs` | the secret of the cluster |
 //! | `relays.rs` | clients that have their sessions at another broker than the one that they have reached |
+//! | `stream.rs` | the byte stream of a link |
 //! | `view.rs` | the cluster as operators see it |
 
+mod misplaced;
 mod proofs;
 mod relays;
+mod stream;
 mod view;
 
-pub use relays::{Direction, NoHome, Relayed, Relays, Reply, Wanted};
+pub use misplaced::warn_of_misplaced;
+pub use relays::{Direction, Guest, NoHome, Operator, Relayed, Relays, Reply, Waiting, Wanted};
+pub use stream::LinkStream;
 pub use view::{MemberView, Problem, View};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use barid_core::time::MonoTime;
+use barid_core::time::{MonoTime, WallTime};
 use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Teller};
 use barid_engine::engine::Engine;
 use barid_engine::random::Random;
-use barid_peers::{Event, Heartbeat, Identity, Members, Placement, Refusal, State, Timing};
+use barid_engine::replicating::ObjectName;
+use barid_peers::{
+    Event, Heartbeat, Identity, Members, Object, Placement, Refusal, State, Timing, origin_of,
+};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tracing::{error, info, warn};
@@ -34,6 +43,10 @@ pub const MEMBERS_MAX: usize = 31;
 /// Maximum number of connected clients of which a control link has not told yet.
 const CONNECTED_MAX: usize = 16_384;
 
+/// Maximum number of changed objects of which a replication link has not told yet. What is beyond is found when the brokers
+/// compare what they have.
+const CHANGED_MAX: usize = 16_384;
+
 /// The cluster of a broker.
 pub struct Clustering {
     /// The name of this broker.
@@ -42,10 +55,16 @@ pub struct Clustering {
     /// What the engine knows of the other brokers.
     engine: Arc<Cluster>,
     pub(crate) secret: Secret,
+    /// Whether links use TLS.
+    encrypted: bool,
+    /// When the certificate of this broker for links expires, if that is known.
+    certificate_expires: Mutex<Option<WallTime>>,
     /// Changes when this broker's sessions have subscribed to something new, or nobody has any more.
     pub(crate) news: watch::Sender<()>,
     /// The clients that connect to this broker.
     pub(crate) connected: broadcast::Sender<Arc<Connected>>,
+    /// The replicated objects that change at this broker.
+    pub(crate) changed: broadcast::Sender<Arc<ObjectName>>,
     /// Changes when this broker begins a new life.
     pub(crate) lives: watch::Sender<u64>,
     /// Which broker has which sessions; `None`: each one those that began there.
@@ -80,15 +99,27 @@ impl Clustering {
         };
         let (news, lives) = (watch::Sender::new(()), watch::Sender::new(incarnation));
         let connected = broadcast::Sender::new(CONNECTED_MAX);
-        let teller = Box::new(News { subscriptions: news.clone(), connected: connected.clone() });
-        let size = ClusterSize { members: MEMBERS_MAX, threads };
+        let changed = broadcast::Sender::new(CHANGED_MAX);
+        let teller = Box::new(News {
+            subscriptions: news.clone(),
+            connected: connected.clone(),
+            changed: changed.clone(),
+        });
+        let origin = origin_of(&settings.broker);
+        let size = ClusterSize { members: MEMBERS_MAX, threads, origin };
+        // The homes have places from the start, so removals are remembered until they have heard of them.
+        let homes = placement.clone().map(|placement| (placement, settings.broker.as_str().into()));
+        let engine = Arc::new(Cluster::new(size, shards, random, teller, homes));
         Arc::new(Self {
             broker: settings.broker.clone(),
             members: Mutex::new(Members::new(me, Timing::default(), MEMBERS_MAX, common)),
-            engine: Arc::new(Cluster::new(size, shards, random, teller)),
+            engine,
             secret: Secret::new(settings.secret()),
+            encrypted: settings.tls.is_some(),
+            certificate_expires: Mutex::default(),
             news,
             connected,
+            changed,
             lives,
             placement,
             relays: Relays::default(),
@@ -96,6 +127,11 @@ impl Clustering {
             tried: Mutex::default(),
             turns: Mutex::default(),
         })
+    }
+
+    /// The certificate for links has been read, and expires then; `None`: that cannot be read.
+    pub fn note_certificate(&self, expires: Option<WallTime>) {
+        *self.certificate_expires.lock() = expires;
     }
 
     /// Whether each of these addresses has been tried, and each broker that was reached has told its subscriptions. Before
@@ -110,9 +146,26 @@ impl Clustering {
             })
     }
 
+    /// Whether a broker that is up has not yet sent all objects of which it has a later change. Before that, users who were
+    /// removed could log in, and subscribers would miss retained messages.
+    pub fn is_being_told(&self) -> bool {
+        let members = self.members.lock();
+        let mut up = members.others().filter(|member| member.state == State::Up);
+        up.any(|member| {
+            let place = self.place(&member.identity.name);
+            place.is_some_and(|place| !self.engine.replicas(place).counts().has_told)
+        })
+    }
+
     /// Which broker has which sessions that outlive their connections; `None`: each one those that began there.
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
+    }
+
+    /// Returns the name of the broker that has what belongs to a tenant as a whole, if that is another one.
+    pub fn home_elsewhere(&self, tenant: &str) -> Option<&str> {
+        let home = self.placement.as_ref()?.home_of_tenant(tenant);
+        (home != self.broker).then_some(home)
     }
 
     /// The name of this broker.
@@ -214,7 +267,7 @@ impl Clustering {
                 "a broker of the cluster cannot be reached: messages for its clients wait, up to a limit"
             ),
             Event::Down(name) => {
-                let given_up = self.place(name).map_or(0, |place| self.engine.is_down(place));
+                let given_up = self.place(name).map_or(0, |place| engine.member_is_down(place));
                 warn!(
                     broker = name,
                     given_up,
@@ -223,7 +276,7 @@ impl Clustering {
                 );
             }
             Event::Left(name) => {
-                let given_up = self.place(name).map_or(0, |place| self.engine.is_down(place));
+                let given_up = self.place(name).map_or(0, |place| engine.member_is_down(place));
                 info!(broker = name, given_up, "a broker has left the cluster");
             }
             Event::Condemned(name) => self.begin_anew(engine, members, name),
@@ -259,7 +312,8 @@ impl Clustering {
         members.begin_anew(incarnation);
         let mut given_up = 0;
         for member in members.others() {
-            given_up += self.place(&member.identity.name).map_or(0, |it| self.engine.is_down(it));
+            let place = self.place(&member.identity.name);
+            given_up += place.map_or(0, |place| engine.member_is_down(place));
         }
         let ended = engine.end_transient_sessions();
         error!(
@@ -291,6 +345,7 @@ impl Clustering {
 struct News {
     subscriptions: watch::Sender<()>,
     connected: broadcast::Sender<Arc<Connected>>,
+    changed: broadcast::Sender<Arc<ObjectName>>,
 }
 
 /// A client that has connected to this broker.
@@ -309,6 +364,11 @@ pub struct Connected {
 impl Teller for News {
     fn subscriptions_changed(&self) {
         self.subscriptions.send_replace(());
+    }
+
+    fn object_changed(&self, object: Object<'_>) {
+        // Fails if there is no replication link.
+        let _ = self.changed.send(Arc::new(object.into()));
     }
 
     fn client_connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool) {

@@ -1,7 +1,7 @@
 //! The cluster as operators see it.
 
-use barid_core::time::MonoTime;
-use barid_engine::cluster::LinkCounts;
+use barid_core::time::{MonoTime, WallTime};
+use barid_engine::cluster::{LinkCounts, ReplicaCounts};
 use barid_peers::{Event, State};
 use serde::Serialize;
 
@@ -18,6 +18,10 @@ pub struct View {
     pub address: String,
     /// The incarnation of this broker.
     pub incarnation: u64,
+    /// Whether links between brokers use TLS.
+    pub encrypted: bool,
+    /// When the certificate of this broker for links expires. `None`: there is none, or that cannot be read.
+    pub certificate_expires: Option<WallTime>,
     /// Number of distinct topic filters that its sessions have subscribed to.
     pub filters: usize,
     /// The other brokers, by name.
@@ -52,6 +56,8 @@ pub struct MemberView {
     pub filters: usize,
     /// The messages to it.
     pub link: LinkView,
+    /// The objects of which all brokers have replicas.
+    pub replicas: ReplicasView,
 }
 
 /// The messages to another broker, over the links of all threads.
@@ -63,6 +69,27 @@ pub struct LinkView {
     pub lost: u64,
     /// Bytes that wait to be sent or acknowledged.
     pub waiting: u64,
+}
+
+/// The replicas of another broker: users and other managed objects, and retained messages.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ReplicasView {
+    /// Whether they were the same as here when they were last compared. `None`: they never were.
+    pub are_same: Option<bool>,
+    /// Parts of 1,024 that differed then.
+    pub differing_parts: usize,
+    /// Objects that were sent to the broker.
+    pub sent: u64,
+    /// Objects that came from it and were later than the own ones.
+    pub received: u64,
+}
+
+impl From<ReplicaCounts> for ReplicasView {
+    fn from(counts: ReplicaCounts) -> Self {
+        let ReplicaCounts { differing, compared_at, sent, received, .. } = counts;
+        let are_same = compared_at.map(|_| differing == 0);
+        Self { are_same, differing_parts: differing, sent, received }
+    }
 }
 
 /// An address to which there is no link.
@@ -101,6 +128,7 @@ impl Clustering {
                 has_same_settings: member.settings == settings,
                 filters: self.engine.filters_of(place),
                 link: LinkView { messages, lost, waiting },
+                replicas: self.engine.replicas(place).counts().into(),
             }
         });
         let others = others.collect();
@@ -114,6 +142,8 @@ impl Clustering {
             broker: me.name,
             address: me.address,
             incarnation: me.incarnation,
+            encrypted: self.encrypted,
+            certificate_expires: *self.certificate_expires.lock(),
             filters: self.engine.filters(),
             members: others,
             problems: self.problems.lock().iter().map(problem).collect(),

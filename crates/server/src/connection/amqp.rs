@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use barid_auth::Revocable;
 use barid_core::time::MonoTime;
-use barid_engine::amqp::{Container, Inbox, Keys};
+use barid_engine::amqp::{Container, Inbox, Keys, Leaving};
 use barid_engine::ids::ConnectionId;
 use barid_engine::owner::Owner;
 use barid_engine::turn::Turn;
@@ -28,7 +28,7 @@ use super::amqp_login::LoggingIn;
 use super::standing::Identity;
 use super::unnamed;
 use crate::strangers::Collected;
-use crate::transport::{Parts, Proxied, Tcp, Transport};
+use crate::transport::{ListenerContext, Parts, PassedOn, Proxied, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
 
 /// Maximum number of reads of one connection before the others have their turn.
@@ -60,6 +60,10 @@ pub struct AmqpConnection {
     pub(super) identity: Identity,
     /// What revocation lists say of the client's certificate, if it has shown one and has logged in.
     pub(super) certificate: Option<Revocable>,
+    /// The listener, in case the client is to be passed on to another broker.
+    listener: Arc<ListenerContext>,
+    /// The client, if another broker passes it on.
+    pub(super) passed_on: Option<Box<PassedOn>>,
 }
 
 #[derive(Debug)]
@@ -83,11 +87,15 @@ impl AmqpConnection {
     /// Creates a connection that was just accepted, or whose client has just chosen AMQP. It must open before
     /// `until`.
     pub fn new(parts: Parts, until: MonoTime, keys: Arc<dyn Keys>, owner: Arc<dyn Owner>) -> Self {
-        let Parts { id, socket, transport, listener, peer, unread } = parts;
+        let Parts { id, socket, transport, listener, peer, unread, passed_on } = parts;
         let is_behind_proxy = listener.proxy_protocol && !transport.speaks_amqp();
         let stage = if is_behind_proxy { Stage::Proxy { until } } else { Stage::Opening { until } };
         let inbox = Arc::new(Inbox::new(id, owner));
-        let container = Container::new(listener.address, peer, keys, inbox);
+        let may_leave = passed_on.is_none() && keys.know_homes();
+        let mut container = Container::new(listener.address, peer, keys, inbox);
+        if may_leave {
+            container.may_leave();
+        }
         let collected = Some(Collected::new(&listener.strangers));
         Self {
             id,
@@ -101,7 +109,19 @@ impl AmqpConnection {
             container,
             identity: Identity::default(),
             certificate: None,
+            listener,
+            passed_on,
         }
+    }
+
+    /// Takes the connection apart, for a client that is to be passed on to another broker. Returns `None` if it cannot be.
+    pub fn leave(mut self) -> Option<(Parts, Leaving)> {
+        let mut leaving = self.container.leave()?;
+        let mut unread = std::mem::take(&mut leaving.received);
+        unread.append(&mut self.unread);
+        let peer = self.container.peer;
+        let Self { id, socket, transport, listener, passed_on, .. } = self;
+        Some((Parts { id, socket, transport, listener, peer, unread, passed_on }, leaving))
     }
 
     /// Returns the number of the connection.
@@ -286,13 +306,16 @@ impl AmqpConnection {
         }
         for _ in 0..READS_PER_TURN {
             let container = &mut self.container;
-            if !more || container.is_closed() || container.is_spent() {
+            if !more || container.is_closed() || container.is_spent() || container.leaves() {
                 break;
             }
             if container.is_full(&turn.turn) || container.is_held_back() || self.is_logging_in() {
                 break;
             }
             more = self.read_once(turn, buffer)?;
+        }
+        if self.container.leaves() {
+            return Ok(Next::Relays);
         }
         more |= self.container.has_events() && !self.unread.is_empty();
         self.paused = more;

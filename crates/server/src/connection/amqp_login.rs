@@ -41,7 +41,9 @@ impl AmqpConnection {
     pub(super) fn log_in(&mut self, turn: &mut IoTurn<'_>) {
         let Some(Login { user, password }) = self.container.take_login() else { return };
         let shared = turn.shared;
-        let certificate = self.transport.certificate_names(self.container.peer);
+        let shown = self.transport.certificate_names(self.container.peer);
+        let of_passed_on = || self.passed_on.as_ref().and_then(|client| client.certificate.clone());
+        let certificate = shown.or_else(of_passed_on);
         self.certificate = certificate.as_ref().and_then(|names| names.revocable);
         if certificate.is_none() && password.is_none() {
             return self.decide(turn, user.as_deref(), Decision::Anonymous);

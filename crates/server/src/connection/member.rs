@@ -2,19 +2,19 @@
 //!
 //! The handshake is over when an IO thread gets the connection. The frames are those of `barid-peers`.
 
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 
+use barid_core::stamp::Stamp;
 use barid_engine::cluster::{Inbound, Link};
 use barid_engine::ids::ConnectionId;
 use barid_engine::owner::Owner;
-use barid_engine::wire::Wire as _;
-use barid_peers::{Destination, Frame, FrameError, Run, decode};
+use barid_peers::{Destination, Frame, FrameError, Inquiry, Retaining, Run, Told, decode};
 use mqtt_proto::MAX_PACKET_LEN;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::transport::{Socket, Tcp};
+use crate::transport::{Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
 
 /// Maximum length of a frame: a packet of the maximum length, or a read buffer full of packets, with names.
@@ -28,9 +28,13 @@ const READS: usize = 4;
 pub struct MemberConnection {
     id: ConnectionId,
     socket: Arc<Tcp>,
+    transport: Transport,
     side: Side,
-    /// Bytes of a frame that has not arrived as a whole.
+    /// Bytes that were read and not handled: a frame that has not arrived as a whole, and frames for which the turn was too
+    /// short.
     unread: Vec<u8>,
+    /// Whether the turn was too short.
+    is_interrupted: bool,
     /// Acknowledgements that have not been sent.
     unsent: Vec<u8>,
     /// The last acknowledgement.
@@ -76,7 +80,7 @@ impl MemberConnection {
     /// connection ends, `lost` says so.
     pub fn new(
         id: ConnectionId,
-        socket: Arc<Tcp>,
+        (socket, transport): (Arc<Tcp>, Transport),
         side: Side,
         unread: Vec<u8>,
         lost: Lost,
@@ -84,8 +88,10 @@ impl MemberConnection {
         Self {
             id,
             socket,
+            transport,
             side,
             unread,
+            is_interrupted: false,
             unsent: Vec::new(),
             acknowledged: 0,
             names: Names::default(),
@@ -170,9 +176,14 @@ impl MemberConnection {
     }
 
     fn read(&mut self, turn: &mut IoTurn<'_>, buffer: &mut [u8]) -> io::Result<Next> {
-        let mut socket = Socket(Arc::clone(&self.socket));
+        if self.is_interrupted && !self.is_replaced() {
+            self.handle_unread(turn)?;
+        }
         for _ in 0..READS {
-            let count = match socket.read(buffer) {
+            if self.is_interrupted {
+                return Ok(Next::Again);
+            }
+            let count = match self.transport.read(buffer) {
                 Ok(0) => return Ok(Next::Gone),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Next::Wait),
@@ -189,7 +200,8 @@ impl MemberConnection {
                 self.unread.extend_from_slice(&buffer[..count]);
                 self.handle_unread(turn)?;
             }
-            if count < buffer.len() {
+            let is_all = count < buffer.len() && self.transport.short_read_is_all();
+            if is_all && !self.is_interrupted {
                 return Ok(Next::Wait);
             }
         }
@@ -204,9 +216,10 @@ impl MemberConnection {
         Ok(())
     }
 
-    /// Handles the frames at the front of `bytes`. Returns their length.
+    /// Handles the frames at the front of `bytes`, as long as the turn lasts. Returns their length.
     fn handle(&mut self, turn: &mut IoTurn<'_>, bytes: &mut [u8]) -> io::Result<usize> {
         let mut at = 0;
+        self.is_interrupted = false;
         while let Some((frame, len)) = decode(&bytes[at..], FRAME_MAX).map_err(broken)? {
             match (&self.side, frame) {
                 (Side::Outgoing(link), Frame::Done(sequence)) => {
@@ -223,25 +236,30 @@ impl MemberConnection {
                         let (run, turn) = (self.names.as_run(sequence), &mut turn.turn);
                         let (scratch, budget) = (&mut turn.scratch.run, &mut turn.budget);
                         let packets = &mut bytes[packets];
-                        let delivered = turn.context.deliver_here(&run, packets, scratch, budget);
+                        let from = inbound.member();
+                        let delivered =
+                            turn.context.deliver_here((from, &run), packets, scratch, budget);
                         inbound.handed_on(sequence, delivered.map_err(broken)?);
                     }
                 }
                 _ => return Err(broken(FrameError::Unexpected)),
             }
             at += len;
+            if turn.turn.budget.is_spent() {
+                self.is_interrupted = at < bytes.len();
+                break;
+            }
         }
         Ok(at)
     }
 
     fn write(&mut self, turn: &mut IoTurn<'_>) -> io::Result<()> {
-        let socket = &self.socket;
-        let put = |bytes: &[u8]| match socket.write(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            other => other,
-        };
+        let transport = &mut self.transport;
+        // TLS may have bytes that the socket has not taken.
+        unless_blocked(transport.flush(), ())?;
+        let mut put = |bytes: &[u8]| write_all(transport, bytes);
         match &self.side {
-            Side::Outgoing(link) => link.write(put),
+            Side::Outgoing(link) => link.write(turn.turn.context.engine.shards.sources(), put),
             Side::Incoming(inbound) => {
                 let done = inbound.done(turn.turn.context.engine.shards.sources());
                 if done > self.acknowledged {
@@ -258,35 +276,86 @@ impl MemberConnection {
     }
 }
 
+/// Writes until the socket takes no more. Returns the number of bytes.
+fn write_all(transport: &mut Transport, bytes: &[u8]) -> io::Result<usize> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match unless_blocked(transport.write(&bytes[written..]), 0)? {
+            0 => break,
+            count => written += count,
+        }
+    }
+    Ok(written)
+}
+
+/// Returns `otherwise` if the socket has taken nothing.
+fn unless_blocked<T>(result: io::Result<T>, otherwise: T) -> io::Result<T> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(otherwise),
+        other => other,
+    }
+}
+
 /// A copy of what a run says about its messages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Names {
-    /// Tenant, publisher, and the shared subscription if there is one.
+    /// Tenant, publisher, and the text that belongs to the destination, or the user of the retained message.
     text: String,
     tenant: usize,
     publisher: usize,
-    is_shared: bool,
+    to: To,
+    stamp: Option<Stamp>,
     is_v5: bool,
+}
+
+/// A destination, without its text.
+#[derive(Debug)]
+enum To {
+    Sessions,
+    Shared,
+    StateStore(Inquiry<'static>),
+    Inquirer(Told),
 }
 
 impl Names {
     fn copy(&mut self, run: &Run<'_>) {
-        let shared = match run.to {
-            Destination::Sessions => None,
-            Destination::Shared(group) => Some(group),
+        let user = run.retaining.map_or("", |retaining| retaining.user);
+        let (to, last) = match run.to {
+            Destination::Sessions => (To::Sessions, user),
+            Destination::Shared(group) => (To::Shared, group),
+            Destination::StateStore(inquiry) => {
+                (To::StateStore(Inquiry { user: "", ..inquiry }), inquiry.user)
+            }
+            Destination::Inquirer(told) => (To::Inquirer(told), ""),
         };
         self.text.clear();
-        self.text.extend([run.tenant, run.publisher, shared.unwrap_or_default()]);
+        self.text.extend([run.tenant, run.publisher, last]);
         (self.tenant, self.publisher) = (run.tenant.len(), run.publisher.len());
-        (self.is_shared, self.is_v5) = (shared.is_some(), run.is_v5);
+        (self.to, self.is_v5) = (to, run.is_v5);
+        // Messages for others than sessions are not retained once more.
+        let retaining = run.retaining.filter(|_| run.to == Destination::Sessions);
+        self.stamp = retaining.map(|retaining| retaining.stamp);
     }
 
     /// Returns the run, without its packets.
     fn as_run(&self, sequence: u64) -> Run<'_> {
         let (tenant, rest) = self.text.split_at(self.tenant);
-        let (publisher, group) = rest.split_at(self.publisher);
-        let to = if self.is_shared { Destination::Shared(group) } else { Destination::Sessions };
-        Run { sequence, tenant, publisher, to, is_v5: self.is_v5, packets: &[] }
+        let (publisher, last) = rest.split_at(self.publisher);
+        let to = match self.to {
+            To::Sessions => Destination::Sessions,
+            To::Shared => Destination::Shared(last),
+            To::StateStore(inquiry) => Destination::StateStore(Inquiry { user: last, ..inquiry }),
+            To::Inquirer(told) => Destination::Inquirer(told),
+        };
+        let retaining = self.stamp.map(|stamp| Retaining { stamp, user: last });
+        Run { sequence, tenant, publisher, to, is_v5: self.is_v5, retaining, packets: &[] }
+    }
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let (text, to) = (String::new(), To::Sessions);
+        Self { text, tenant: 0, publisher: 0, to, stamp: None, is_v5: false }
     }
 }
 

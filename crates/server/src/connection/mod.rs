@@ -15,5 +15,5 @@ mod unnamed;
 pub use amqp::AmqpConnection;
 pub use member::{Lost, MemberConnection, Side};
 pub use mqtt::Connection;
-pub use relayed::RelayedConnection;
+pub use relayed::{Leaves, RelayedConnection, Speaks};
 pub use standing::Consequence;

@@ -102,9 +102,12 @@ pub(super) enum Stage {
 impl Connection {
     /// Creates a connection that was just accepted. It must open before `until`.
     pub fn new(accepted: Accepted, id: ConnectionId, until: MonoTime) -> std::io::Result<Self> {
-        let Accepted { socket, peer, listener, passed_on } = accepted;
+        let Accepted { socket, peer, listener, passed_on, tls } = accepted;
         let socket = Arc::new(Tcp(socket));
-        let transport = Transport::new(Arc::clone(&socket), &listener)?;
+        let transport = match tls {
+            Some(tls) => Transport::of_link(Arc::clone(&socket), Some(tls)),
+            None => Transport::new(Arc::clone(&socket), &listener)?,
+        };
         let stage = if listener.proxy_protocol {
             Stage::Proxy { until }
         } else {
@@ -134,14 +137,17 @@ impl Connection {
 
     /// Takes the connection apart, for a client that speaks another protocol.
     pub fn into_parts(self) -> Parts {
-        let Self { id, socket, transport, listener, peer, partial, .. } = self;
-        Parts { id, socket, transport, listener, peer, unread: partial }
+        let Self { id, socket, transport, listener, peer, partial, certificate, .. } = self;
+        let certificate = certificate.map(|certificate| *certificate);
+        let passed_on = self.passed_on.map(|counted| Box::new(PassedOn { certificate, counted }));
+        Parts { id, socket, transport, listener, peer, unread: partial, passed_on }
     }
 
-    /// Returns the name of the broker to which the client is to be passed on.
+    /// Returns the name of the broker to which the client is to be passed on, unless it has gone: the kernel does not report
+    /// that once more.
     pub fn leaves_for(&self) -> Option<&str> {
         match &self.stage {
-            Stage::Leaving(home) => Some(home),
+            Stage::Leaving(home) if !self.ends => Some(home),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! A client that has its session at another broker: its bytes are passed on, and what that broker sends comes back.
+//! A client that belongs to another broker: its bytes are passed on, and what that broker sends comes back.
 //!
 //! ```text
 //!  Waiting ──► Open ──► Ending ──► (gone)
@@ -6,7 +6,8 @@
 //!     └───────────────────┘
 //! ```
 //!
-//! TLS and WebSocket end here. The other broker reads MQTT from the link as from a socket of the client.
+//! TLS and WebSocket end here. The other broker reads from the link as from a socket of the client: an MQTT client belongs
+//! to the broker that has its session, an AMQP client to the one that has the entities of its tenant.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -14,14 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
+use barid_engine::amqp::Answered;
 use barid_engine::ids::ConnectionId;
 use barid_engine::mqtt::{Refusal, refuse};
-use barid_engine::wire::Wire as _;
+use barid_peers::Protocol;
 use mqtt_proto::{Connect, FixedHeader, ReasonCode};
 use tracing::debug;
 
 use super::mqtt::CONNECT_MAX;
-use crate::cluster::{Direction, NoHome, Relayed, Reply, Wanted};
+use crate::cluster::{Direction, Guest, NoHome, Relayed, Reply, Waiting, Wanted};
 use crate::shared::Shared;
 use crate::strangers::Collected;
 use crate::transport::{Parts, Tcp, Transport};
@@ -36,13 +38,36 @@ const LINGER: Duration = Duration::from_secs(2);
 const UNREACHABLE: Refusal =
     Refusal::new(ReasonCode::ServerUnavailable, "the broker with the session cannot be reached");
 
-/// The connection of a client that has its session at another broker.
+/// A client that is to be passed on.
+pub struct Leaves {
+    /// The name of the broker that it belongs to.
+    pub home: Box<str>,
+    /// What its bytes are.
+    pub speaks: Speaks,
+}
+
+/// The protocol of a client that is passed on.
+#[derive(Debug)]
+pub enum Speaks {
+    /// MQTT, from CONNECT on.
+    Mqtt,
+    /// AMQP, from the protocol header on.
+    Amqp {
+        /// What the client has got of the answers already; `None`: all of that has been removed.
+        answered: Option<Answered>,
+        /// What the client is told if the other broker cannot be reached.
+        farewell: Vec<u8>,
+    },
+}
+
+/// The connection of a client that belongs to another broker.
 #[derive(Debug)]
 pub struct RelayedConnection {
     id: ConnectionId,
     socket: Arc<Tcp>,
     peer: SocketAddr,
     home: Box<str>,
+    speaks: Speaks,
     client: Client,
     stage: Stage,
 }
@@ -50,7 +75,7 @@ pub struct RelayedConnection {
 #[derive(Debug)]
 enum Stage {
     /// The link is being opened. `_collected` counts the bytes of the client.
-    Waiting { until: MonoTime, _collected: Collected },
+    Waiting { until: MonoTime, _collected: Collected, _waiting: Waiting },
     /// Bytes pass in both directions.
     Open { link: Link, _counted: Relayed },
     /// One side has ended, and the other one has until then to take the rest.
@@ -66,10 +91,11 @@ struct Client {
     input: Input,
 }
 
-/// The side of the broker that has the session.
+/// The side of the other broker.
 #[derive(Debug)]
 struct Link {
     socket: Arc<Tcp>,
+    transport: Transport,
     /// Bytes of that broker that the client has not taken.
     unsent: Vec<u8>,
     input: Input,
@@ -86,19 +112,25 @@ struct Input {
 }
 
 impl RelayedConnection {
-    /// Creates the connection of a client that was an MQTT client until now, and asks for a link. The client has until
+    /// Creates the connection of a client that this broker has served until now, and asks for a link. The client has until
     /// `until`.
     pub fn new(
         parts: Parts,
-        home: Box<str>,
+        Leaves { home, speaks }: Leaves,
         until: MonoTime,
         shared: &Shared,
         reply: Reply,
     ) -> Self {
-        let Parts { id, socket, transport, listener, peer, unread } = parts;
+        let Parts { id, socket, transport, listener, peer, unread, .. } = parts;
         let mut collected = Collected::new(&listener.strangers);
         let certificate = transport.client_certificate().unwrap_or_default().into();
-        let wanted = Wanted { home: home.clone(), address: peer, certificate, reply };
+        let protocol = match speaks {
+            Speaks::Mqtt => Protocol::Mqtt,
+            Speaks::Amqp { .. } => Protocol::Amqp,
+        };
+        let (address, listener) = (peer, listener.address);
+        let client = Guest { home: home.clone(), address, protocol, listener, certificate };
+        let (wanted, waiting) = Wanted::new(client, reply);
         match (&shared.cluster, collected.set(unread.len())) {
             (Some(cluster), Ok(())) => cluster.relays.want(wanted),
             _ => (wanted.reply)(Err(NoHome::Busy)),
@@ -109,8 +141,9 @@ impl RelayedConnection {
             socket,
             peer,
             home,
+            speaks,
             client,
-            stage: Stage::Waiting { until, _collected: collected },
+            stage: Stage::Waiting { until, _collected: collected, _waiting: waiting },
         }
     }
 
@@ -128,15 +161,15 @@ impl RelayedConnection {
     pub fn on_link(
         &mut self,
         turn: &mut IoTurn<'_>,
-        link: Result<Arc<Tcp>, NoHome>,
+        link: Result<(Arc<Tcp>, Transport), NoHome>,
         buffer: &mut [u8],
     ) -> Next {
         if !matches!(self.stage, Stage::Waiting { .. }) {
             return Next::Wait;
         }
         match (link, &turn.shared.cluster) {
-            (Ok(socket), Some(cluster)) => {
-                let link = Link { socket, unsent: Vec::new(), input: Input::new() };
+            (Ok((socket, transport)), Some(cluster)) => {
+                let link = Link { socket, transport, unsent: Vec::new(), input: Input::new() };
                 let counted = cluster.relays.begins(Direction::ToOther);
                 self.stage = Stage::Open { link, _counted: counted };
                 self.pass_on(turn, buffer)
@@ -195,24 +228,18 @@ impl RelayedConnection {
         }
     }
 
-    /// Refuses the client, whose CONNECT was not passed on.
+    /// Refuses the client, whose bytes were not passed on.
     fn refuse(&mut self, turn: &mut IoTurn<'_>, reason: &NoHome) -> Next {
-        let shared = turn.shared;
-        if let Some(cluster) = &shared.cluster {
+        if let Some(cluster) = &turn.shared.cluster {
             cluster.relays.refuses();
         }
-        let text = reason.to_string();
         let unsent = std::mem::take(&mut self.client.unsent);
-        let connect = FixedHeader::read(&unsent, CONNECT_MAX).ok().flatten().and_then(|header| {
-            let body = unsent.get(header.header_len..header.packet_len())?;
-            Connect::decode(header, body).ok()
-        });
-        if let Some(connect) = connect {
-            let refusal = UNREACHABLE.because(text);
-            let is_configured =
-                |tenant: &str| shared.logins.know_tenant(&shared.settings(), tenant);
-            let out = &mut self.client.transport;
-            refuse(turn.turn.context, out, self.peer, &connect, &refusal, is_configured);
+        match &mut self.speaks {
+            Speaks::Mqtt => self.refuse_mqtt(turn, &unsent, reason),
+            Speaks::Amqp { farewell, .. } => {
+                let farewell = std::mem::take(farewell);
+                put(&mut Vec::new(), &farewell, |bytes| self.client.transport.write(bytes));
+            }
         }
         debug!(peer = %self.peer, "refused a client: {reason}");
         self.client.transport.close();
@@ -220,6 +247,21 @@ impl RelayedConnection {
         let until = turn.turn.context.worker.now.after(LINGER);
         self.stage = Stage::Ending { link: None, until };
         Next::Again
+    }
+
+    fn refuse_mqtt(&mut self, turn: &mut IoTurn<'_>, unsent: &[u8], reason: &NoHome) {
+        let shared = turn.shared;
+        let connect = FixedHeader::read(unsent, CONNECT_MAX).ok().flatten().and_then(|header| {
+            let body = unsent.get(header.header_len..header.packet_len())?;
+            Connect::decode(header, body).ok()
+        });
+        if let Some(connect) = connect {
+            let refusal = UNREACHABLE.because(reason.to_string());
+            let is_configured =
+                |tenant: &str| shared.logins.know_tenant(&shared.settings(), tenant);
+            let out = &mut self.client.transport;
+            refuse(turn.turn.context, out, self.peer, &connect, &refusal, is_configured);
+        }
     }
 
     /// Passes bytes on in both directions.
@@ -231,8 +273,9 @@ impl RelayedConnection {
             more = match &mut self.stage {
                 Stage::Waiting { .. } => return Next::Wait,
                 Stage::Open { link, .. } | Stage::Ending { link: Some(link), .. } => {
+                    let _ = link.transport.flush();
                     let out = link.take_from(&mut self.client, buffer);
-                    self.client.take_from(link, buffer) | out
+                    self.client.take_from(link, &mut self.speaks, buffer) | out
                 }
                 Stage::Ending { link: None, .. } => self.client.discard(buffer),
             };
@@ -260,6 +303,7 @@ impl RelayedConnection {
             return Next::Wait;
         }
         if self.client.input.has_ended && self.client.unsent.is_empty() {
+            link.transport.close();
             let _ = link.socket.shutdown(Shutdown::Write);
         }
         if link.input.has_ended && link.unsent.is_empty() {
@@ -279,22 +323,25 @@ impl RelayedConnection {
 
 impl Client {
     /// Takes bytes from the link, unless the client has not taken the last ones. Returns whether there may be more.
-    fn take_from(&mut self, link: &mut Link, buffer: &mut [u8]) -> bool {
+    fn take_from(&mut self, link: &mut Link, speaks: &mut Speaks, buffer: &mut [u8]) -> bool {
         let (unsent, transport) = (&mut link.unsent, &mut self.transport);
+        let from = &mut link.transport;
         if self.input.has_ended {
             unsent.clear();
         }
         if !put(unsent, &[], |bytes| transport.write(bytes)) {
             return false;
         }
-        let Some(count) = link.input.take(buffer, |buffer| (&link.socket.0).read(buffer)) else {
+        let Some(count) = link.input.take(buffer, |buffer| from.read(buffer)) else {
             return false;
         };
-        if (1..buffer.len()).contains(&count) {
+        if (1..buffer.len()).contains(&count) && from.short_read_is_all() {
             link.input.is_dry();
         }
         if !self.input.has_ended {
-            put(unsent, &buffer[..count], |bytes| transport.write(bytes));
+            speaks.with_unanswered(&buffer[..count], |bytes| {
+                put(unsent, bytes, |bytes| transport.write(bytes));
+            });
         }
         true
     }
@@ -306,6 +353,19 @@ impl Client {
     }
 }
 
+impl Speaks {
+    /// Calls `pass_on` with those of the bytes of the other broker that the client does not have yet.
+    fn with_unanswered(&mut self, bytes: &[u8], pass_on: impl FnOnce(&[u8])) {
+        let Self::Amqp { answered: answered @ Some(_), farewell } = self else {
+            return pass_on(bytes);
+        };
+        if let Some(rest) = answered.as_mut().and_then(|answered| answered.take(bytes)) {
+            (*answered, *farewell) = (None, Vec::new());
+            pass_on(&rest);
+        }
+    }
+}
+
 impl Link {
     /// Takes bytes from the client, unless the link has not taken the last ones. Returns whether there may be more.
     fn take_from(&mut self, client: &mut Client, buffer: &mut [u8]) -> bool {
@@ -313,7 +373,8 @@ impl Link {
         if self.input.has_ended {
             unsent.clear();
         }
-        if !put(unsent, &[], |bytes| self.socket.write(bytes)) {
+        let to = &mut self.transport;
+        if !put(unsent, &[], |bytes| to.write(bytes)) {
             return false;
         }
         let Some(count) = input.take(buffer, |buffer| transport.read(buffer)) else {
@@ -323,7 +384,7 @@ impl Link {
             input.is_dry();
         }
         if !self.input.has_ended {
-            put(unsent, &buffer[..count], |bytes| self.socket.write(bytes));
+            put(unsent, &buffer[..count], |bytes| to.write(bytes));
         }
         true
     }

@@ -1,6 +1,5 @@
 //! The mailbox of an IO thread, through which other threads address it.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +11,7 @@ use mqtt_proto::ReasonCode;
 use parking_lot::Mutex;
 
 use super::Peer;
-use crate::cluster::NoHome;
+use crate::cluster::{LinkStream, NoHome};
 use crate::logins::{Change, LoginOwner};
 use crate::transport::Accepted;
 
@@ -41,7 +40,7 @@ pub enum Post {
     /// Whether the client of a connection may stay.
     Renewed(ConnectionId, u32, Standing),
     /// The link of a client to the broker that has its session, or why there is none.
-    Relayed(ConnectionId, Result<TcpStream, NoHome>),
+    Relayed(ConnectionId, Result<LinkStream, NoHome>),
     /// Connected clients are to be checked after a change.
     Check(Change),
     /// All clients are to be disconnected, and the thread is to end.

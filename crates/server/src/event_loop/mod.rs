@@ -15,7 +15,6 @@ pub use peer::Peer;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -37,10 +36,10 @@ use mqtt_proto::ReasonCode;
 use slab::Slab;
 use tracing::{debug, warn};
 
-use crate::cluster::NoHome;
+use crate::cluster::{LinkStream, NoHome};
 use crate::logins::LoginOwner;
 use crate::shared::Shared;
-use crate::transport::{Accepted, Protocol, Tcp};
+use crate::transport::{Accepted, Protocol, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
 use crate::watchdog::Watchdog;
 use checks::Checks;
@@ -449,25 +448,35 @@ impl Running {
         }
     }
 
+    /// Forgets a connection that has ended, and whose slot is vacant. `armed`: the time for which its timer is set.
+    fn forget(&mut self, id: ConnectionId, socket: &Tcp, armed: MonoTime) {
+        let _ = self.poll.registry().deregister(&mut SourceFd(&socket.as_raw_fd()));
+        self.timers.set(id, armed, NEVER);
+        self.by_id.remove(&id);
+        self.threads.get(self.me).connection_leaves();
+    }
+
     /// Gives a client the link to the broker that has its session, or the reason for which there is none.
-    fn begin_relaying(&mut self, id: ConnectionId, link: Result<TcpStream, NoHome>) {
+    fn begin_relaying(&mut self, id: ConnectionId, link: Result<LinkStream, NoHome>) {
         let Some(key) = self.by_id.get(&id).map(|key| *key as usize) else { return };
         let link = link.and_then(|link| self.watch_link(key, link));
         self.give_turn(key, |connection, turn, buffer| connection.on_link(turn, link, buffer));
     }
 
     /// Registers a link with the kernel.
-    fn watch_link(&self, key: usize, link: TcpStream) -> Result<Arc<Tcp>, NoHome> {
-        let link = Arc::new(Tcp(mio::net::TcpStream::from_std(link)));
-        let (fd, token) = (link.as_raw_fd(), Token(key | LINK));
+    fn watch_link(&self, key: usize, link: LinkStream) -> Result<(Arc<Tcp>, Transport), NoHome> {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        match self.poll.registry().register(&mut SourceFd(&fd), token, interest) {
-            Ok(()) => Ok(link),
-            Err(error) => {
-                warn!(%error, "cannot register a link with the kernel");
-                Err(NoHome::Busy)
-            }
-        }
+        let registered = link.into_parts().and_then(|(socket, tls)| {
+            let socket = Arc::new(Tcp(mio::net::TcpStream::from_std(socket)));
+            let (fd, token) = (socket.as_raw_fd(), Token(key | LINK));
+            self.poll.registry().register(&mut SourceFd(&fd), token, interest)?;
+            let transport = Transport::of_link(Arc::clone(&socket), tls);
+            Ok((socket, transport))
+        });
+        registered.map_err(|error| {
+            warn!(%error, "cannot register a link with the kernel");
+            NoHome::Busy
+        })
     }
 
     /// Takes over a connection from another thread.
@@ -650,13 +659,8 @@ impl Running {
             debug!(connection = id.0, millis = took.as_millis() as u64, "slow turn");
         }
         if next == Next::Gone {
-            let fd = slot.connection.socket().as_raw_fd();
-            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-            self.timers.set(id, slot.armed, NEVER);
-            self.slots.remove(key);
-            self.by_id.remove(&id);
-            self.threads.get(self.me).connection_leaves();
-            return;
+            let Slot { connection, armed, .. } = self.slots.remove(key);
+            return self.forget(id, connection.socket(), armed);
         }
         if next == Next::SpeaksAmqp {
             let Slot { connection, armed, is_read, active, again, later } = self.slots.remove(key);
@@ -676,7 +680,10 @@ impl Running {
             let Slot { connection, armed, is_read, active, again, later } = self.slots.remove(key);
             let (until, mailbox) = (self.opens_until(), self.mailbox.clone());
             let reply = Box::new(move |link| mailbox.post(Post::Relayed(id, link)));
-            let connection = connection.relayed(until, &self.shared, reply);
+            let socket = Arc::clone(connection.socket());
+            let Some(connection) = connection.relayed(until, &self.shared, reply) else {
+                return self.forget(id, &socket, armed);
+            };
             let slot = Slot { connection, armed, is_read, active, again, later };
             assert_eq!(
                 self.slots.insert(slot),

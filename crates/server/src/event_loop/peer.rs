@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use barid_auth::{Outcome, Standing, Step};
 use barid_core::time::MonoTime;
-use barid_engine::amqp::Keys;
+use barid_engine::amqp::{Answered, Keys, Leaving};
 use barid_engine::ids::ConnectionId;
 use barid_engine::owner::{Farewell, Owner};
 use mqtt_proto::ReasonCode;
@@ -12,11 +12,11 @@ use mqtt_proto::ReasonCode;
 use super::{Mailbox, Post};
 use crate::cluster::{NoHome, Reply};
 use crate::connection::{
-    AmqpConnection, Connection, Consequence, MemberConnection, RelayedConnection,
+    AmqpConnection, Connection, Consequence, Leaves, MemberConnection, RelayedConnection, Speaks,
 };
 use crate::logins::{Changes, LoginOwner};
 use crate::shared::Shared;
-use crate::transport::{Accepted, Protocol, Tcp};
+use crate::transport::{Accepted, Protocol, Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
 
 /// One network connection.
@@ -28,7 +28,7 @@ pub enum Peer {
     Amqp(Box<AmqpConnection>),
     /// Messages from or to another broker.
     Member(Box<MemberConnection>),
-    /// A client that has its session at another broker.
+    /// A client that belongs to another broker.
     Relayed(Box<RelayedConnection>),
 }
 
@@ -74,20 +74,24 @@ impl Peer {
         }
     }
 
-    /// Continues as the connection of a client that has its session at another broker, and asks for a link to it. The
-    /// client has until `until`.
+    /// Continues as the connection of a client that belongs to another broker, and asks for a link to it. The client has
+    /// until `until`. Returns `None` if the client cannot be passed on.
     #[must_use]
-    pub fn relayed(self, until: MonoTime, shared: &Shared, reply: Reply) -> Self {
-        match self {
+    pub fn relayed(self, until: MonoTime, shared: &Shared, reply: Reply) -> Option<Self> {
+        let (parts, leaves) = match self {
             Self::Mqtt(connection) => {
-                let Some(home) = connection.leaves_for().map(Into::into) else {
-                    return Self::Mqtt(connection);
-                };
-                let parts = connection.into_parts();
-                Self::Relayed(Box::new(RelayedConnection::new(parts, home, until, shared, reply)))
+                let home = connection.leaves_for()?.into();
+                (connection.into_parts(), Leaves { home, speaks: Speaks::Mqtt })
             }
-            other => other,
-        }
+            Self::Amqp(connection) => {
+                let (parts, Leaving { home, answered, farewell, .. }) = connection.leave()?;
+                let answered = Some(Answered::new(answered));
+                (parts, Leaves { home, speaks: Speaks::Amqp { answered, farewell } })
+            }
+            other => return Some(other),
+        };
+        let connection = RelayedConnection::new(parts, leaves, until, shared, reply);
+        Some(Self::Relayed(Box::new(connection)))
     }
 
     /// Returns the number of the connection.
@@ -143,7 +147,7 @@ impl Peer {
     pub fn on_link(
         &mut self,
         turn: &mut IoTurn<'_>,
-        link: Result<Arc<Tcp>, NoHome>,
+        link: Result<(Arc<Tcp>, Transport), NoHome>,
         buffer: &mut [u8],
     ) -> Next {
         match self {

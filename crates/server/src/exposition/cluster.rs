@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::header;
+use super::{expiry, header};
 use crate::cluster::{Direction, MemberView, View};
 use crate::shared::Shared;
 
@@ -12,7 +12,10 @@ const STATES: [&str; 5] = ["joining", "up", "unreachable", "down", "left"];
 /// Appends the metrics, if the broker belongs to a cluster.
 pub fn cluster(text: &mut String, shared: &Shared) {
     let Some(cluster) = &shared.cluster else { return };
-    let View { filters, members, .. } = cluster.view(shared.watchdogs.len());
+    let View { certificate_expires, filters, members, .. } = cluster.view(shared.watchdogs.len());
+    let name = "barid_cluster_certificate_expires_timestamp_seconds";
+    let help = "When the certificate for links to other brokers expires, in seconds since 1970.";
+    expiry(text, name, help, certificate_expires);
     let name = "barid_cluster_members";
     header(text, name, "gauge", "Other brokers of the cluster, by state as this broker sees them.");
     for state in STATES {
@@ -25,12 +28,12 @@ pub fn cluster(text: &mut String, shared: &Shared) {
     for (name, help, direction) in [
         (
             "barid_cluster_relayed_clients",
-            "Clients of this broker that have their sessions at another one.",
+            "Clients of this broker that belong to another one.",
             Direction::ToOther,
         ),
         (
             "barid_cluster_hosted_clients",
-            "Clients of other brokers that have their sessions at this one.",
+            "Clients and operators of other brokers that belong to this one.",
             Direction::FromOther,
         ),
     ] {
@@ -38,11 +41,11 @@ pub fn cluster(text: &mut String, shared: &Shared) {
         let _ = writeln!(text, "{name} {}", cluster.relays.count(direction));
     }
     let name = "barid_cluster_refused_relays_total";
-    let help = "Clients refused because the broker that has their sessions could not be reached.";
+    let help = "Clients refused because the broker that they belong to could not be reached.";
     header(text, name, "counter", help);
     let _ = writeln!(text, "{name} {}", cluster.relays.refused());
     type Read = fn(&MemberView) -> i128;
-    let of_members: [(&str, &str, &str, Read); 6] = [
+    let of_members: [(&str, &str, &str, Read); 9] = [
         (
             "barid_cluster_member_up",
             "gauge",
@@ -78,6 +81,24 @@ pub fn cluster(text: &mut String, shared: &Shared) {
             "gauge",
             "Bytes of messages that wait to be sent to the broker or to be acknowledged by it.",
             |member| i128::from(member.link.waiting),
+        ),
+        (
+            "barid_cluster_differing_parts",
+            "gauge",
+            "Parts, of 1,024, of the replicated objects that differed from those of the broker when last compared.",
+            |member| member.replicas.differing_parts as i128,
+        ),
+        (
+            "barid_cluster_objects_sent_total",
+            "counter",
+            "Replicated objects that were sent to the broker.",
+            |member| i128::from(member.replicas.sent),
+        ),
+        (
+            "barid_cluster_objects_received_total",
+            "counter",
+            "Replicated objects that came from the broker and were later than those of this one.",
+            |member| i128::from(member.replicas.received),
         ),
     ];
     for (name, kind, help, read) in of_members {

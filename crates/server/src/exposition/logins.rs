@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::header;
+use super::{expiry, header};
 use crate::shared::Shared;
 use crate::tenant_labels::escaped;
 
@@ -26,10 +26,7 @@ pub fn logins(text: &mut String, shared: &Shared) {
     let _ = writeln!(text, "{name} {}", authenticator.hashing().waiting());
     let name = "barid_revocation_list_expires_timestamp_seconds";
     let help = "When the first certificate revocation list expires, in seconds since 1970.";
-    header(text, name, "gauge", help);
-    if let Some(expire) = shared.logins.revocations_expire() {
-        let _ = writeln!(text, "{name} {}", expire.as_millis() / 1_000);
-    }
+    expiry(text, name, help, shared.logins.revocations_expire());
 }
 
 fn caches(text: &mut String, shared: &Shared) {

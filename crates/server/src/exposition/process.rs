@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::header;
+use super::{expiry, header};
 use crate::process::Usage;
 use crate::shared::Shared;
 
@@ -12,15 +12,8 @@ pub fn process(text: &mut String, shared: &Shared) {
     header(text, name, "gauge", "The version that runs; the value is always 1.");
     let _ = writeln!(text, "{name}{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
     let name = "barid_certificate_expires_timestamp_seconds";
-    header(
-        text,
-        name,
-        "gauge",
-        "When the certificate of the TLS listeners expires, in seconds since 1970.",
-    );
-    if let Some(expires) = shared.certificate_expires() {
-        let _ = writeln!(text, "{name} {}", expires.as_millis() / 1_000);
-    }
+    let help = "When the certificate of the TLS listeners expires, in seconds since 1970.";
+    expiry(text, name, help, shared.certificate_expires());
     let clock = shared.engine.clock;
     let start = clock.wall().before(clock.uptime()).as_millis() as f64 / 1_000.0;
     let usage = Usage::now();

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barid_peers::{Identity, Purpose};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::debug;
 
 use super::Peering;
-use super::greeting::{Greeted, NoLink, dial};
+use super::greeting::{Greeted, NoLink};
+use crate::cluster::LinkStream;
 use crate::connection::{Lost, MemberConnection, Side};
 use crate::event_loop::{Peer, Post};
-use crate::system;
-use crate::transport::Tcp;
+use crate::transport::{Tcp, Transport};
 
 /// Time between two attempts to open a message link.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -23,11 +22,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 pub async fn carry(peering: Arc<Peering>, peer: Identity, thread: u16) {
     let mut lives = peering.clustering.lives.subscribe();
     while peering.clustering.is_member(&peer) {
-        let me = peering.clustering.me();
-        let purpose = Purpose::Messages(thread);
-        let dialed =
-            dial(&peer.address, me, purpose, &peering.clustering.secret, system::RANDOM).await;
-        match dialed {
+        match peering.dial(&peer.address, Purpose::Messages(thread)).await {
             Ok(greeted) => {
                 let (lost, is_lost) = oneshot::channel();
                 match hand_out(&peering, &peer, thread, greeted, Lost::to(lost)) {
@@ -74,13 +69,15 @@ pub fn hand_in(peering: &Peering, thread: u16, greeted: Greeted) -> Result<(), N
 fn give(
     peering: &Peering,
     thread: usize,
-    (stream, unread): (TcpStream, Vec<u8>),
+    (stream, unread): (LinkStream, Vec<u8>),
     side: Side,
     lost: Lost,
 ) -> Result<(), NoLink> {
-    let socket = mio::net::TcpStream::from_std(stream.into_std()?);
+    let (socket, tls) = stream.into_parts()?;
+    let socket = Arc::new(Tcp(mio::net::TcpStream::from_std(socket)));
+    let transport = Transport::of_link(Arc::clone(&socket), tls);
     let id = peering.shared.next_connection_id();
-    let connection = MemberConnection::new(id, Arc::new(Tcp(socket)), side, unread, lost);
+    let connection = MemberConnection::new(id, (socket, transport), side, unread, lost);
     let thread = peering.threads.get(thread);
     thread.connection_comes();
     thread.mailbox().post(Post::Adopt(Peer::Member(Box::new(connection))));

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use barid_engine::cluster::MemberRef;
 use barid_engine::engine::Engine;
 use barid_peers::{Change, Frame, FrameError, Identity, Part, Refusal, Timing, decode};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::io::{AsyncReadExt as _, ReadHalf};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{MissedTickBehavior, interval};
@@ -15,8 +14,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use super::Stop;
-use super::greeting::{Greeted, NoLink};
-use crate::cluster::{Clustering, Connected};
+use super::greeting::{Greeted, NoLink, send};
+use crate::cluster::{Clustering, Connected, LinkStream};
 
 /// Maximum length of a frame of a control link.
 const FRAME_MAX: usize = 1024 * 1024;
@@ -33,7 +32,7 @@ pub async fn speak(
     mut stop: Stop,
 ) -> Result<(), NoLink> {
     let peer = link.outcome.peer;
-    let (read, mut write) = link.stream.into_split();
+    let (read, mut write) = tokio::io::split(link.stream);
     let mut frames = Frames { read, bytes: link.unread, handled: 0 };
     let mut connected = clustering.connected.subscribe();
     let (mut news, mut lives) = (clustering.news.subscribe(), clustering.lives.subscribe());
@@ -57,7 +56,7 @@ pub async fn speak(
             _ = lives.changed() => return Ok(()),
             () = stop.stopped() => {
                 Frame::Leaving.encode(&mut out);
-                write.write_all(&out).await?;
+                send(&mut write, &out).await?;
                 return Ok(());
             }
             frame = frames.next() => match frame? {
@@ -81,7 +80,7 @@ pub async fn speak(
                 Frame::Told(*version).encode(&mut out);
                 last_told = Some(*version);
             }
-            write.write_all(&out).await?;
+            send(&mut write, &out).await?;
             out.clear();
             if !has_more {
                 break;
@@ -142,12 +141,12 @@ pub async fn hear(
             on_frame(clustering, engine, (&peer, place), frame, &mut out)?;
             if !clustering.is_member(&peer) {
                 Frame::Refused(Refusal::Down).encode(&mut out);
-                stream.write_all(&out).await?;
+                send(&mut stream, &out).await?;
                 return Ok(());
             }
         }
         bytes.drain(..handled);
-        stream.write_all(&out).await?;
+        send(&mut stream, &out).await?;
         out.clear();
         tokio::select! {
             read = stream.read_buf(&mut bytes) => if read? == 0 { return Ok(()) },
@@ -192,7 +191,7 @@ enum Heard {
 
 /// The frames of the other broker.
 struct Frames {
-    read: OwnedReadHalf,
+    read: ReadHalf<LinkStream>,
     bytes: Vec<u8>,
     handled: usize,
 }

@@ -5,15 +5,19 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
+//! | `encryption.rs` | TLS between brokers |
 //! | `greeting.rs` | the handshake over a socket |
 //! | `control.rs` | the control links, in both directions |
 //! | `carrying.rs` | the message links of the IO threads |
+//! | `replicating.rs` | the replication links: the objects of which all brokers have replicas |
 //! | `relaying.rs` | the client links: clients that have their sessions at another broker |
 
 mod carrying;
 mod control;
+mod encryption;
 mod greeting;
 mod relaying;
+mod replicating;
 
 use std::collections::HashSet;
 use std::io;
@@ -36,11 +40,12 @@ use crate::event_loop::IoThreads;
 use crate::listener::Bound;
 use crate::shared::Shared;
 use crate::system;
-use crate::transport::{ListenerContext, Protocol};
 use carrying::{carry, hand_in};
 use control::{hear, speak};
+pub use encryption::LinkEncryption;
 use greeting::{Greeted, NoLink, answer, dial};
 use relaying::{open_links, take_over};
+use replicating::{replicate, take_replicas};
 
 /// Maximum number of handshakes at a time with brokers that open links.
 const GREETED_TOGETHER: usize = 1_024;
@@ -57,17 +62,19 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// The address for other brokers, bound but not listening.
 pub struct BoundCluster {
     bound: Bound,
+    encryption: LinkEncryption,
 }
 
 /// The address for other brokers, listening, and the runtime that is to serve it.
 pub struct ListeningCluster {
     listener: TcpListener,
+    encryption: LinkEncryption,
     runtime: Runtime,
-    address: SocketAddr,
 }
 
 /// The running thread of the cluster.
 pub struct ClusterThread {
+    encryption: LinkEncryption,
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
@@ -82,8 +89,7 @@ pub struct Peering {
     shared: Arc<Shared>,
     threads: IoThreads,
     descriptors: Descriptors,
-    /// The listener of clients that other brokers pass on.
-    passed_on: Arc<ListenerContext>,
+    encryption: LinkEncryption,
     /// The addresses in the configuration.
     configured: Vec<String>,
     /// The addresses that have a task.
@@ -96,8 +102,8 @@ pub struct Peering {
 
 impl BoundCluster {
     /// Binds the address.
-    pub fn to(address: SocketAddr) -> io::Result<Self> {
-        Ok(Self { bound: Bound::to(address)? })
+    pub fn to(address: SocketAddr, encryption: LinkEncryption) -> io::Result<Self> {
+        Ok(Self { bound: Bound::to(address)?, encryption })
     }
 
     /// Returns the bound address.
@@ -107,13 +113,12 @@ impl BoundCluster {
 
     /// Starts to listen. Links wait until the thread has been started.
     pub fn listen(self) -> io::Result<ListeningCluster> {
-        let address = self.address();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _entered = runtime.enter();
             TcpListener::from_std(self.bound.listen()?)?
         };
-        Ok(ListeningCluster { listener, runtime, address })
+        Ok(ListeningCluster { listener, encryption: self.encryption, runtime })
     }
 }
 
@@ -127,23 +132,14 @@ impl ListeningCluster {
         descriptors: Descriptors,
         peers: Vec<String>,
     ) -> ClusterThread {
-        let Self { listener, runtime, address } = self;
+        let Self { listener, encryption, runtime } = self;
         let (stop, stopped) = watch::channel(false);
-        let passed_on = Arc::new(ListenerContext {
-            name: "cluster",
-            protocol: Protocol::Mqtt,
-            address,
-            proxy_protocol: false,
-            websocket: None,
-            tls: None,
-            strangers: Arc::clone(&shared.strangers),
-        });
         let peering = Arc::new(Peering {
             clustering,
             shared,
             threads,
             descriptors,
-            passed_on,
+            encryption: encryption.clone(),
             configured: peers,
             addresses: Mutex::default(),
             spoken_to: Mutex::default(),
@@ -154,11 +150,16 @@ impl ListeningCluster {
             .name("barid-cluster".into())
             .spawn(move || run(&runtime, &peering, listener))
             .expect("the operating system has room for a thread");
-        ClusterThread { stop, thread }
+        ClusterThread { encryption, stop, thread }
     }
 }
 
 impl ClusterThread {
+    /// The TLS of the links.
+    pub fn encryption(&self) -> &LinkEncryption {
+        &self.encryption
+    }
+
     /// Tells the other brokers that this one leaves, and ends the thread.
     pub fn stop(self) {
         self.stop.send_replace(true);
@@ -216,6 +217,12 @@ impl Peering {
         self.clustering.change(&self.shared.engine, change);
     }
 
+    /// Opens a link to the broker at an address.
+    async fn dial(&self, address: &str, purpose: Purpose) -> Result<Greeted, NoLink> {
+        let (me, secret) = (self.clustering.me(), &self.clustering.secret);
+        dial((address, &self.encryption), me, purpose, secret, system::RANDOM).await
+    }
+
     /// The addresses of all brokers that are in the cluster. One that is down or has left comes back by itself.
     fn known_addresses(&self) -> Vec<String> {
         let members = self.clustering.members.lock();
@@ -244,12 +251,13 @@ impl Peering {
         }
     }
 
-    /// Starts tasks for the message links to a broker.
+    /// Starts tasks for the message links and the replication link to a broker.
     fn carry_to(self: &Arc<Self>, peer: &Identity) {
         let mut carried = self.carried.lock();
         carried
             .retain(|(name, incarnation)| *name != peer.name || *incarnation == peer.incarnation);
         if carried.insert((peer.name.clone(), peer.incarnation)) {
+            tokio::spawn(replicate(Arc::clone(self), peer.clone()));
             for thread in (0..).take(self.threads.iter().count()) {
                 tokio::spawn(carry(Arc::clone(self), peer.clone(), thread));
             }
@@ -285,7 +293,7 @@ async fn keep_speaking(peering: Arc<Peering>, address: String) {
                     peering.clustering.condemned(engine, &address, incarnation);
                 }
                 peering.clustering.note_problem(&address, &error.to_string());
-                if matches!(error, NoLink::Handshake(_)) { LATER } else { AGAIN }
+                if error.is_lasting() { LATER } else { AGAIN }
             }
         };
         sleep(pause).await;
@@ -295,8 +303,7 @@ async fn keep_speaking(peering: Arc<Peering>, address: String) {
 /// Opens a control link to an address, and speaks until it ends. Returns false if there is one to the same broker.
 async fn speak_to(peering: &Arc<Peering>, address: &str) -> Result<bool, NoLink> {
     let clustering = &peering.clustering;
-    let me = clustering.me();
-    let greeted = dial(address, me, Purpose::Control, &clustering.secret, system::RANDOM).await?;
+    let greeted = peering.dial(address, Purpose::Control).await?;
     let peer = greeted.outcome.peer.clone();
     clustering.admits(&peer).map_err(barid_peers::HandshakeError::Refuses)?;
     if !peering.spoken_to.lock().insert(peer.name.clone()) {
@@ -328,7 +335,7 @@ async fn listen(peering: Arc<Peering>, listener: TcpListener) {
                         match error {
                             // An address of this broker may be among `peers`.
                             error if error.is_own() => {}
-                            NoLink::Handshake(_) => warn!(%from, "refused a link: {error}"),
+                            error if error.is_lasting() => warn!(%from, "refused a link: {error}"),
                             error => debug!(%from, %error, "a link of another broker has ended"),
                         }
                     }
@@ -345,7 +352,14 @@ async fn listen(peering: Arc<Peering>, listener: TcpListener) {
 async fn greet(peering: &Arc<Peering>, stream: TcpStream) -> Result<Greeted, NoLink> {
     let clustering = &peering.clustering;
     let admit = |outcome: &barid_peers::Outcome| clustering.admits(&outcome.peer);
-    answer(stream, clustering.me(), &clustering.secret, system::RANDOM, admit).await
+    answer(
+        (stream, &peering.encryption),
+        clustering.me(),
+        &clustering.secret,
+        system::RANDOM,
+        admit,
+    )
+    .await
 }
 
 async fn serve(peering: &Arc<Peering>, greeted: Result<Greeted, NoLink>) -> Result<(), NoLink> {
@@ -362,5 +376,10 @@ async fn serve(peering: &Arc<Peering>, greeted: Result<Greeted, NoLink>) -> Resu
             hand_in(peering, thread, greeted)
         }
         Purpose::Client => take_over(peering, greeted).await,
+        Purpose::Replication => {
+            clustering.on_hello(&peering.shared.engine, peer);
+            let place = clustering.place(&peer.name).expect("a member has a place");
+            take_replicas(peering, greeted, place).await
+        }
     }
 }

@@ -1,26 +1,24 @@
-//! Client links: the bytes of one client between the broker that it has reached and the one that has its session.
+//! Client links: the bytes of one client between the broker that it has reached and the one that it belongs to.
 //!
 //! The links are opened here, and accepted here. What passes over them is the business of the IO threads.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream as StdStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use barid_auth::CertificateNames;
-use barid_peers::{Client, Frame, FrameError, HandshakeError, Purpose, decode};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use barid_peers::{Client, Frame, FrameError, HandshakeError, Protocol, Purpose, decode};
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tracing::debug;
 
 use super::Peering;
-use super::greeting::{Greeted, NoLink, dial};
-use crate::cluster::{Direction, NoHome, Wanted};
+use super::greeting::{Greeted, NoLink, send};
+use crate::cluster::{Direction, Guest, LinkStream, NoHome, Operator, Wanted};
 use crate::event_loop::Post;
-use crate::system;
-use crate::transport::{Accepted, PassedOn};
+use crate::transport::{self, Accepted, ListenerContext, PassedOn};
 
 /// Maximum number of links that are being opened at a time: of all brokers together, no more than one accepts.
 const OPENED_TOGETHER: usize = 32;
@@ -36,53 +34,53 @@ pub async fn open_links(peering: Arc<Peering>, mut wanted: mpsc::Receiver<Wanted
     let opening = Arc::new(Semaphore::new(OPENED_TOGETHER));
     while let Some(one) = wanted.recv().await {
         let Ok(permit) = Arc::clone(&opening).acquire_owned().await else { return };
+        // Strangers who do not wait for an answer must not delay those who do.
+        if !one.is_wanted() {
+            continue;
+        }
         let peering = Arc::clone(&peering);
-        let Wanted { home, address, certificate, reply } = one;
         tokio::spawn(async move {
-            let link = open(&peering, &home, address, &certificate).await;
+            let Wanted { client, reply, .. } = one;
+            let link = open(&peering, &client).await;
             drop(permit);
             reply(link);
         });
     }
 }
 
-async fn open(
-    peering: &Peering,
-    home: &str,
-    address: SocketAddr,
-    certificate: &[u8],
-) -> Result<StdStream, NoHome> {
-    let clustering = &peering.clustering;
-    let at = clustering.address_of_up(home).ok_or_else(|| NoHome::NotUp(home.into()))?;
+async fn open(peering: &Peering, guest: &Guest) -> Result<LinkStream, NoHome> {
+    let (clustering, home) = (&peering.clustering, &guest.home);
+    let at = clustering.address_of_up(home).ok_or_else(|| NoHome::NotUp(home.clone()))?;
     let link = async {
-        let me = clustering.me();
-        let greeted = dial(&at, me, Purpose::Client, &clustering.secret, system::RANDOM).await?;
+        let greeted = peering.dial(&at, Purpose::Client).await?;
         if !peering.descriptors.are_enough_for_client(&greeted.stream) {
             return Err(NoLink::from(io::Error::other("too few file descriptors are left")));
         }
-        let introduced = introduce(greeted, address, certificate);
+        let introduced = introduce(greeted, guest);
         timeout(WITHIN, introduced).await.unwrap_or(Err(NoLink::TimedOut))
     };
-    link.await.map_err(|error| NoHome::NoLink(home.into(), error.to_string()))
+    link.await.map_err(|error| NoHome::NoLink(home.clone(), error.to_string()))
 }
 
 /// Tells the other broker who the client is, and waits until it is ready for the client's bytes.
-async fn introduce(
-    greeted: Greeted,
-    address: SocketAddr,
-    certificate: &[u8],
-) -> Result<StdStream, NoLink> {
+async fn introduce(greeted: Greeted, guest: &Guest) -> Result<LinkStream, NoLink> {
     let Greeted { mut stream, unread: mut bytes, .. } = greeted;
     let mut out = Vec::new();
-    Frame::Client(Client { address: &address.to_string(), certificate }).encode(&mut out);
-    stream.write_all(&out).await?;
+    let client = Client {
+        address: &guest.address.to_string(),
+        protocol: guest.protocol,
+        listener: &guest.listener.to_string(),
+        certificate: &guest.certificate,
+    };
+    Frame::Client(client).encode(&mut out);
+    send(&mut stream, &out).await?;
     match only_frame(&mut stream, &mut bytes).await? {
-        Frame::Ready => Ok(stream.into_std()?),
+        Frame::Ready => Ok(stream),
         _ => Err(HandshakeError::from(FrameError::Unexpected).into()),
     }
 }
 
-/// Takes over a client that another broker passes on, and hands it to an IO thread.
+/// Takes over a client that another broker passes on, and hands it to an IO thread; an operator to the admin API.
 pub async fn take_over(peering: &Peering, greeted: Greeted) -> Result<(), NoLink> {
     let Greeted { mut stream, unread: mut bytes, outcome } = greeted;
     if !peering.descriptors.are_enough_for_client(&stream) {
@@ -94,23 +92,45 @@ pub async fn take_over(peering: &Peering, greeted: Greeted) -> Result<(), NoLink
             return Err(broken());
         };
         let address: SocketAddr = client.address.parse().map_err(|_| broken())?;
+        let listener: SocketAddr = client.listener.parse().map_err(|_| broken())?;
+        let protocol = client.protocol;
         let certificate = CertificateNames::of(client.certificate);
         if certificate.is_none() && !client.certificate.is_empty() {
             debug!(%address, "the names in the client's certificate cannot be read");
         }
         let mut ready = Vec::new();
         Frame::Ready.encode(&mut ready);
-        stream.write_all(&ready).await?;
-        Ok((address, certificate))
+        send(&mut stream, &ready).await?;
+        Ok((address, (protocol, listener), certificate))
     };
     let introduced = timeout(WITHIN, introduced).await.unwrap_or(Err(NoLink::TimedOut));
-    let (peer, certificate) = introduced?;
-    let counted = peering.clustering.relays.begins(Direction::FromOther);
+    let (peer, (protocol, listener), certificate) = introduced?;
+    let relays = &peering.clustering.relays;
+    let counted = relays.begins(Direction::FromOther);
+    let protocol = match protocol {
+        Protocol::Mqtt => transport::Protocol::Mqtt,
+        Protocol::Amqp => transport::Protocol::Amqp,
+        Protocol::Admin | Protocol::Management => {
+            relays.hand_over(Operator { stream, address: peer, protocol, listener, counted });
+            return Ok(());
+        }
+    };
+    let listener = ListenerContext {
+        name: "cluster",
+        protocol,
+        address: listener,
+        proxy_protocol: false,
+        websocket: None,
+        tls: None,
+        strangers: Arc::clone(&peering.shared.strangers),
+    };
+    let (socket, tls) = stream.into_parts()?;
     let accepted = Accepted {
-        socket: mio::net::TcpStream::from_std(stream.into_std()?),
+        socket: mio::net::TcpStream::from_std(socket),
         peer,
-        listener: Arc::clone(&peering.passed_on),
+        listener: Arc::new(listener),
         passed_on: Some(Box::new(PassedOn { certificate, counted })),
+        tls,
     };
     let thread = peering.threads.for_new_connection();
     thread.connection_comes();
@@ -120,7 +140,7 @@ pub async fn take_over(peering: &Peering, greeted: Greeted) -> Result<(), NoLink
 
 /// Reads a frame behind which nothing comes before it is answered.
 async fn only_frame<'a>(
-    stream: &mut TcpStream,
+    stream: &mut LinkStream,
     bytes: &'a mut Vec<u8>,
 ) -> Result<Frame<'a>, NoLink> {
     while decode(bytes, FRAME_MAX).map_err(HandshakeError::from)?.is_none() {

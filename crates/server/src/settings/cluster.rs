@@ -8,7 +8,7 @@ use barid_engine::amqp::Secret;
 use barid_peers::Placement;
 use serde::Deserialize;
 
-use super::Settings;
+use super::{Settings, Tls};
 
 /// The cluster that a broker belongs to.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -37,6 +37,33 @@ pub struct ClusterSettings {
     pub secret: Option<Secret>,
     /// Path of a file that holds the secret. White space around the secret is ignored.
     pub secret_file: Option<PathBuf>,
+    /// TLS on the links. `None`: they are in plain text.
+    pub tls: Option<ClusterTls>,
+}
+
+/// The certificates for the links between the brokers of a cluster.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterTls {
+    /// PEM file with the certificate chain of this broker. It must be for the host by which others reach the broker.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+    /// PEM file with the certificate authorities that issue the certificates of brokers.
+    pub ca: PathBuf,
+}
+
+impl ClusterTls {
+    /// The same for the side that accepts links: other brokers must show a certificate.
+    pub fn of_listener(&self) -> Tls {
+        Tls {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            client_ca: Some(self.ca.clone()),
+            crl: Vec::new(),
+            require_client_certificate: true,
+        }
+    }
 }
 
 /// Number of slots unless something else is set: eight for each of four brokers.

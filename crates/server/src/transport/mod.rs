@@ -1,5 +1,5 @@
 //! The four transports: TCP, TLS, WebSocket, WebSocket over TLS. All are non-blocking byte streams, and MQTT
-//! and AMQP can be spoken on each.
+//! and AMQP can be spoken on each. Links between brokers are TCP or TLS.
 
 mod proxy;
 mod tls;
@@ -10,7 +10,10 @@ use barid_auth::CertificateNames;
 use barid_engine::ids::ConnectionId;
 use barid_engine::wire::Wire;
 pub use proxy::Proxied;
-pub use tls::{CertificateError, OwnCertificate, Revocations, revocations, server_config};
+pub use tls::{
+    CertificateError, OwnCertificate, Revocations, client_config, is_for, revocations,
+    server_config,
+};
 use tls_stream::TlsStream;
 
 use std::io::{self, Read, Write};
@@ -72,6 +75,8 @@ pub struct Accepted {
     pub listener: Arc<ListenerContext>,
     /// The client, if another broker passes it on.
     pub passed_on: Option<Box<PassedOn>>,
+    /// The state of TLS on the link over which it is passed on; `None`: there is none, or the client has not begun it.
+    pub tls: Option<Box<rustls::Connection>>,
 }
 
 /// A client that is connected to another broker, which passes its bytes on.
@@ -98,9 +103,11 @@ pub struct Parts {
     pub peer: SocketAddr,
     /// Bytes that have been read and not been handled.
     pub unread: Vec<u8>,
+    /// The client, if another broker passes it on.
+    pub passed_on: Option<Box<PassedOn>>,
 }
 
-/// A byte stream to a client.
+/// A byte stream to a client, or to another broker.
 #[derive(Debug)]
 pub enum Transport {
     /// TCP.
@@ -111,6 +118,8 @@ pub enum Transport {
     WebSocket(Box<WebSocket<Socket>>),
     /// WebSocket over TLS.
     SecureWebSocket(Box<WebSocket<TlsStream>>),
+    /// TLS over TCP between brokers. The certificate of the other side is not that of a client.
+    Link(Box<TlsStream>),
 }
 
 impl Transport {
@@ -138,10 +147,19 @@ impl Transport {
         })
     }
 
+    /// Creates the stream of a link to another broker. `tls` is the state of TLS after its handshake.
+    pub fn of_link(socket: Arc<Tcp>, tls: Option<Box<rustls::Connection>>) -> Self {
+        let socket = Socket(socket);
+        match tls {
+            None => Self::Plain(socket),
+            Some(tls) => Self::Link(Box::new(TlsStream::established(*tls, socket))),
+        }
+    }
+
     /// Whether the client of a WebSocket has chosen AMQP.
     pub fn speaks_amqp(&self) -> bool {
         match self {
-            Self::Plain(_) | Self::Tls(_) => false,
+            Self::Plain(_) | Self::Tls(_) | Self::Link(_) => false,
             Self::WebSocket(stream) => stream.protocol() == Protocol::Amqp,
             Self::SecureWebSocket(stream) => stream.protocol() == Protocol::Amqp,
         }
@@ -151,7 +169,7 @@ impl Transport {
     /// DER.
     pub fn client_certificate(&self) -> Option<&[u8]> {
         match self {
-            Self::Plain(_) | Self::WebSocket(_) => None,
+            Self::Plain(_) | Self::WebSocket(_) | Self::Link(_) => None,
             Self::Tls(stream) => stream.client_certificate(),
             Self::SecureWebSocket(stream) => stream.stream().client_certificate(),
         }
@@ -179,7 +197,7 @@ impl Transport {
         match self {
             Self::Plain(_) => true,
             Self::WebSocket(stream) => stream.has_read_all(),
-            Self::Tls(_) | Self::SecureWebSocket(_) => false,
+            Self::Tls(_) | Self::SecureWebSocket(_) | Self::Link(_) => false,
         }
     }
 
@@ -187,9 +205,7 @@ impl Transport {
     pub fn close(&mut self) {
         match self {
             Self::Plain(_) => {}
-            Self::Tls(stream) => {
-                stream.close();
-            }
+            Self::Tls(stream) | Self::Link(stream) => stream.close(),
             Self::WebSocket(stream) => stream.close(),
             Self::SecureWebSocket(stream) => stream.close(),
         }
@@ -200,7 +216,7 @@ impl Read for Transport {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(buffer),
-            Self::Tls(stream) => stream.read(buffer),
+            Self::Tls(stream) | Self::Link(stream) => stream.read(buffer),
             Self::WebSocket(stream) => stream.read(buffer),
             Self::SecureWebSocket(stream) => stream.read(buffer),
         }
@@ -211,7 +227,7 @@ impl Write for Transport {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.write(bytes),
-            Self::Tls(stream) => stream.write(bytes),
+            Self::Tls(stream) | Self::Link(stream) => stream.write(bytes),
             Self::WebSocket(stream) => stream.write(bytes),
             Self::SecureWebSocket(stream) => stream.write(bytes),
         }
@@ -220,7 +236,7 @@ impl Write for Transport {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
-            Self::Tls(stream) => stream.flush(),
+            Self::Tls(stream) | Self::Link(stream) => stream.flush(),
             Self::WebSocket(stream) => stream.flush(),
             Self::SecureWebSocket(stream) => stream.flush(),
         }

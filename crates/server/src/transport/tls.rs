@@ -8,12 +8,12 @@ use barid_core::time::WallTime;
 use hashbrown::HashSet;
 use rustls::client::verify_server_name;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use thiserror::Error;
 
-use crate::settings::Tls;
+use crate::settings::{ClusterTls, Tls};
 
 /// Why the certificates cannot be used.
 #[derive(Debug, Error)]
@@ -38,9 +38,9 @@ pub enum CertificateError {
         /// The cause of the error.
         source: rustls::Error,
     },
-    /// The client certificate authorities cannot be used.
-    #[error("cannot use the client certificate authorities in {file}: {reason}")]
-    ClientAuthorities {
+    /// The certificate authorities cannot be used.
+    #[error("cannot use the certificate authorities in {file}: {reason}")]
+    Authorities {
         /// The path of their file.
         file: String,
         /// The cause of the error.
@@ -61,11 +61,7 @@ pub enum CertificateError {
 /// Fails if a file is missing or is not PEM, or if the files do not match each other.
 pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, CertificateError> {
     let chain = certificates(&tls.certificate, "certificate")?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|source| CertificateError::File {
-        what: "private key",
-        file: tls.key.display().to_string(),
-        source,
-    })?;
+    let key = private_key(&tls.key)?;
     let builder =
         ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -76,14 +72,11 @@ pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, Certific
         }
         None => builder.with_no_client_auth(),
         Some(file) => {
-            let refuse = |reason: String| CertificateError::ClientAuthorities {
+            let refuse = |reason: String| CertificateError::Authorities {
                 file: file.display().to_string(),
                 reason,
             };
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(file, "certificate authority")? {
-                roots.add(certificate).map_err(|error| refuse(error.to_string()))?;
-            }
+            let roots = authorities(file)?;
             let verifier = WebPkiClientVerifier::builder_with_provider(
                 Arc::new(roots),
                 Arc::new(rustls::crypto::ring::default_provider()),
@@ -102,12 +95,27 @@ pub fn server_config(tls: &Tls, protocol: &str) -> Result<ServerConfig, Certific
             )
         }
     };
-    let mut config =
-        builder.with_single_cert(chain, key).map_err(|source| CertificateError::Pair {
-            certificate: tls.certificate.display().to_string(),
-            key: tls.key.display().to_string(),
-            source,
-        })?;
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|source| do_not_match(&tls.certificate, &tls.key, source))?;
+    config.alpn_protocols = vec![protocol.into()];
+    Ok(config)
+}
+
+/// Reads the certificates and creates the TLS configuration for links to other brokers, over which `protocol` is spoken.
+///
+/// # Errors
+/// Fails if a file is missing or is not PEM, or if the files do not match each other.
+pub fn client_config(tls: &ClusterTls, protocol: &str) -> Result<ClientConfig, CertificateError> {
+    let chain = certificates(&tls.certificate, "certificate")?;
+    let key = private_key(&tls.key)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("the provider supports TLS 1.3")
+        .with_root_certificates(authorities(&tls.ca)?)
+        .with_client_auth_cert(chain, key)
+        .map_err(|source| do_not_match(&tls.certificate, &tls.key, source))?;
     config.alpn_protocols = vec![protocol.into()];
     Ok(config)
 }
@@ -155,13 +163,18 @@ impl OwnCertificate {
 
     /// Whether it is for the host of this name.
     pub fn is_for(&self, host: &str) -> bool {
-        let (Ok(parsed), Ok(name)) =
-            (ParsedCertificate::try_from(&self.0), ServerName::try_from(host))
-        else {
-            return false;
-        };
-        verify_server_name(&parsed, &name).is_ok()
+        is_for(&self.0, host)
     }
+}
+
+/// Whether a certificate is for the host of this name.
+pub fn is_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
+    let (Ok(parsed), Ok(name)) =
+        (ParsedCertificate::try_from(certificate), ServerName::try_from(host))
+    else {
+        return false;
+    };
+    verify_server_name(&parsed, &name).is_ok()
 }
 
 fn revocation_lists(
@@ -181,6 +194,30 @@ fn revocation_lists(
         }
     }
     Ok(lists)
+}
+
+fn do_not_match(certificate: &Path, key: &Path, source: rustls::Error) -> CertificateError {
+    let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+    CertificateError::Pair { certificate, key, source }
+}
+
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    PrivateKeyDer::from_pem_file(file).map_err(|source| CertificateError::File {
+        what: "private key",
+        file: file.display().to_string(),
+        source,
+    })
+}
+
+fn authorities(file: &Path) -> Result<RootCertStore, CertificateError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file, "certificate authority")? {
+        roots.add(certificate).map_err(|error| CertificateError::Authorities {
+            file: file.display().to_string(),
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(roots)
 }
 
 fn certificates(

@@ -10,7 +10,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use rustls::ServerConnection;
+use rustls::{Connection, ServerConnection};
 
 use super::Socket;
 use crate::strangers::Collected;
@@ -26,7 +26,7 @@ const HANDSHAKE_RECORDS_MAX: usize = 256;
 /// A TLS connection with its socket.
 #[derive(Debug)]
 pub struct TlsStream {
-    connection: ServerConnection,
+    connection: Connection,
     socket: Socket,
     /// The count of what the client has sent; `None` after the handshake.
     handshake: Option<Box<Handshake>>,
@@ -48,7 +48,12 @@ struct Handshake {
 impl TlsStream {
     pub(super) fn new(connection: ServerConnection, socket: Socket, collected: Collected) -> Self {
         let handshake = Some(Box::new(Handshake::new(collected)));
-        Self { connection, socket, handshake }
+        Self { connection: connection.into(), socket, handshake }
+    }
+
+    /// Creates the stream of a connection whose handshake is over.
+    pub(super) fn established(connection: Connection, socket: Socket) -> Self {
+        Self { connection, socket, handshake: None }
     }
 
     /// Returns the verified certificate of the client, in DER.

@@ -36,7 +36,7 @@ const NAP: Duration = Duration::from_micros(100);
 
 /// Measures a broker.
 pub fn measure(options: &Options, target: &Target) -> anyhow::Result<Report> {
-    let process = Process::all(options.pid.as_slice())?;
+    let process = Process::all(&options.pid)?;
     let process = process.as_ref();
     let mut driver = Driver::new(options)?;
     driver.connect(target, Part::senders(options)).map_err(|error| match target.refused() {

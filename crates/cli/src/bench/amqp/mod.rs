@@ -84,9 +84,10 @@ pub struct Options {
     /// may end earlier
     #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = span::parse_some)]
     duration: Duration,
-    /// Process id of a broker on this machine, to report its CPU time and memory
-    #[arg(long)]
-    pid: Option<u32>,
+    /// Process id of a broker on this machine, to report its CPU time and memory; several, separated by
+    /// commas, count together
+    #[arg(long, value_delimiter = ',')]
+    pid: Vec<u32>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

@@ -38,7 +38,7 @@ pub fn measure<D: Dialogue>(
     dialogue: impl FnMut(u32) -> anyhow::Result<D>,
     unreachable: impl FnOnce(anyhow::Error) -> anyhow::Error,
 ) -> anyhow::Result<Report> {
-    let process = Process::all(shape.pid.as_slice())?;
+    let process = Process::all(&shape.pid)?;
     let mut driver = Driver::new(shape)?;
     driver.connect(begin, dialogue).map_err(unreachable)?;
     driver.fill()?;

@@ -39,6 +39,7 @@ use super::keys::{
 use super::wire::{Reader, put_str, put_varint};
 use crate::holder::Holder;
 use crate::session::EntryRecord;
+use crate::stamp::Stamp;
 use crate::state_store::{AnsweredRecord, StateRecord};
 
 pub use entity::EntityRecord;
@@ -199,6 +200,18 @@ fn split_holder(record: &[u8]) -> Result<(Option<Arc<Holder>>, &[u8]), RecordErr
         Some(&later) if later > OF_USER => Err(RecordError::version(later, OF_USER)),
         _ => Ok((None, record)),
     }
+}
+
+/// Appends a stamp, which is not [`Stamp::NONE`].
+fn put_stamp(stamp: Stamp, out: &mut Vec<u8>) {
+    put_varint(stamp.time, out);
+    out.extend_from_slice(&stamp.origin.to_be_bytes());
+}
+
+fn stamp(reader: &mut Reader<'_>) -> Result<Stamp, RecordError> {
+    let stamp = Stamp { time: reader.varint()?, origin: reader.u64_be()? };
+    let is_one = stamp != Stamp::NONE;
+    is_one.then_some(stamp).ok_or(RecordError::Malformed("a stamp is empty"))
 }
 
 /// Checks the version of a record, and returns a reader of the rest.

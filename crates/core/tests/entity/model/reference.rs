@@ -20,12 +20,15 @@ pub struct Message {
     pub expires_at: Option<u64>,
     pub in_memory: bool,
     pub lock: Option<Lock>,
+    /// How often it was resubmitted. Each time it is another message, to which earlier deliveries do not belong.
+    pub resubmitted: u32,
 }
 
 impl Message {
     fn new(uid: u64, session: u8, in_memory: bool, enqueued_at: u64) -> Self {
         let (state, expires_at) = (State::Active, None);
-        Self { uid, session, count: 0, state, enqueued_at, expires_at, in_memory, lock: None }
+        let (count, lock, resubmitted) = (0, None, 0);
+        Self { uid, session, count, state, enqueued_at, expires_at, in_memory, lock, resubmitted }
     }
 
     /// Whether a receiver may get the message.
@@ -56,6 +59,7 @@ pub struct Delivered {
     pub uid: u64,
     pub count: u32,
     pub lock: Option<Lock>,
+    resubmitted: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +139,10 @@ impl Model {
     fn under_its_lock(&self, delivered: Delivered) -> Option<usize> {
         let is_same = |lock: Lock| Some(lock.instance) == delivered.lock.map(|lock| lock.instance);
         let mut messages = self.part(delivered.part).iter();
-        messages.position(|one| one.uid == delivered.uid && one.lock.is_some_and(is_same))
+        messages.position(|one| {
+            (one.uid, one.resubmitted) == (delivered.uid, delivered.resubmitted)
+                && one.lock.is_some_and(is_same)
+        })
     }
 
     pub fn holder(&self, receiver: u64) -> Option<&Holder> {

@@ -212,6 +212,10 @@ impl Container {
             (Some("put-token"), None) => Err("the body is not a token".into()),
             _ => Err("the operation is not put-token".into()),
         };
+        if self.leaves() {
+            // Another broker answers.
+            return;
+        }
         let audience = request.application_property("name").and_then(|name| name.text());
         let missing = audience.filter(|audience| put.is_ok() && self.is_missing(turn, audience));
         let message = match (&put, missing) {

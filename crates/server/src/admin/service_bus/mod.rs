@@ -28,15 +28,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Bytes;
-use axum::extract::{Extension, Query, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
+use barid_engine::amqp::Keys as _;
+use barid_peers::Protocol;
 use parking_lot::Mutex;
 use tracing::info;
 
 use super::answer::Refusal;
+use super::passing_on::{self, PassedOn};
 use super::{Served, health};
 use crate::rate_limit::Seldom;
 use atom::Context;
@@ -66,6 +69,7 @@ pub fn routes(served: Served, listener: SocketAddr) -> Router {
 async fn answer(
     State(administration): State<Administration>,
     requester: Option<Extension<SocketAddr>>,
+    passed_on: Option<Extension<PassedOn>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -88,6 +92,18 @@ async fn answer(
             return atom::error(&refusal);
         }
     };
+    let home = served.shared.home_elsewhere(signer.tenant()).filter(|_| passed_on.is_none());
+    if let Some(home) = home {
+        let mut request = Request::new(Body::from(body));
+        if let Some(address) = requester {
+            request.extensions_mut().insert(address);
+        }
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        let to = (Protocol::Management, listener);
+        return passing_on::to_home(&served.shared, home, to, request).await;
+    }
     let answered = dispatch(&served, &signer, &method, &uri, &headers, &body).await;
     let response = answered.unwrap_or_else(|refusal| atom::error(&refusal));
     if method != Method::GET {

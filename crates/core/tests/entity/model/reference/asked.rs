@@ -232,7 +232,9 @@ impl Model {
         let (enqueued_at, count, state) = (self.now, 0, State::Active);
         let life = |until: u64| until.saturating_sub(message.enqueued_at);
         let expires_at = message.expires_at.map(|until| enqueued_at + life(until));
-        self.main().push(Message { enqueued_at, count, state, expires_at, ..message });
+        let resubmitted = message.resubmitted + 1;
+        let message = Message { enqueued_at, count, state, expires_at, resubmitted, ..message };
+        self.main().push(message);
         self.grant();
         Ok(())
     }

@@ -20,7 +20,13 @@ impl Model {
     pub(super) fn deliver(&mut self, part: Part, uid: u64, delete: bool, lock: Lock) -> Delivered {
         let position = self.position(part, uid);
         let message = &mut self.part_mut(part)[position];
-        let mut delivered = Delivered { part, uid, count: message.count, lock: None };
+        let mut delivered = Delivered {
+            part,
+            uid,
+            count: message.count,
+            lock: None,
+            resubmitted: message.resubmitted,
+        };
         if delete && message.in_memory {
             self.part_mut(part).remove(position);
         } else {

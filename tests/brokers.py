@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from broker import BINARY, Broker, free_port, until
+from certificates import Certificates
+
+# With more than one, the default broker is a cluster of so many, and each connection is to one of them, chosen at random.
+BROKERS = int(os.environ.get("BARID_BROKERS", 1))
+
+# Whether the links between the brokers of a cluster use TLS unless a test says otherwise.
+LINK_TLS = bool(os.environ.get("BARID_LINK_TLS"))
 
 SECRET = "the secret of the cluster under test"
 
@@ -26,24 +36,42 @@ advertise = "127.0.0.1:{advertise}"
 peers = [{peers}]
 homes = [{homes}]
 secret = "{secret}"
+{tls}
 
 [sys]
 interval = 1
 """
 
 
+@functools.cache
+def issued() -> Certificates:
+    """Certificates for links, for all clusters of the process."""
+    return Certificates(Path(tempfile.mkdtemp(prefix="links-")))
+
+
+def link_tls(certificates: Certificates, name: str = "server") -> str:
+    """Returns the entry of [cluster] of a broker that shows the certificate with this name."""
+    directory = certificates.directory
+    return f'tls = {{ certificate = "{directory}/{name}.pem", key = "{directory}/{name}.key", ca = "{directory}/ca.pem" }}'
+
+
+def links_tls() -> str:
+    return link_tls(issued()) if LINK_TLS else ""
+
+
 class Member(Broker):
     """A broker of a cluster. Other brokers reach it through `proxy`, if there is one."""
 
     def __init__(self, name: str, peers: list[int], *, listen: int | None = None, cluster: str = "test", secret: str = SECRET,
-                 proxy: Proxy | None = None, homes: list[str] = (), more: str = ""):
+                 proxy: Proxy | None = None, homes: list[str] = (), more: str = "", tls: str | None = None):
         self.name, self.link_port = name, listen or free_port()
         if proxy:
             proxy.leads_to(self.link_port)
         advertise = proxy.port if proxy else self.link_port
         addresses = ", ".join(f'"127.0.0.1:{port}"' for port in peers)
         super().__init__(more + CONFIG.format(cluster=cluster, name=name, listen=self.link_port, advertise=advertise,
-                                              peers=addresses, secret=secret, homes=", ".join(f'"{home}"' for home in homes)))
+                                              peers=addresses, secret=secret, homes=", ".join(f'"{home}"' for home in homes),
+                                              tls=links_tls() if tls is None else tls))
 
     @property
     def cluster(self) -> dict:
@@ -72,14 +100,19 @@ class Member(Broker):
 
     def command(self, *words: str) -> subprocess.CompletedProcess:
         """Runs `barid cluster …` for this broker."""
-        command = [BINARY, "cluster", *words, "--admin", f"127.0.0.1:{self.admin_port}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return self.run("cluster", *words)
+
+    def run(self, *words: str, input: str | None = None) -> subprocess.CompletedProcess:
+        """Runs `barid …` for this broker."""
+        command = [BINARY, *words, "--admin", f"127.0.0.1:{self.admin_port}"]
+        return subprocess.run(command, input=input, capture_output=True, text=True, timeout=30)
 
 
 class Cluster:
     """Brokers that know each other, called `b1`, `b2` and so on. With `homes`, sessions belong to slots of all of them."""
 
-    def __init__(self, count: int, more: str | Callable[[int], str] = "", proxied: bool = False, homes: bool = False):
+    def __init__(self, count: int, more: str | Callable[[int], str] = "", proxied: bool = False, homes: bool = False,
+                 member: Callable[..., Member] = Member, **options):
         self.proxies = [Proxy() for _ in range(count)] if proxied else []
         listen = [free_port() for _ in range(count)]
         reached = [proxy.port for proxy in self.proxies] or listen
@@ -88,7 +121,7 @@ class Cluster:
             proxy = self.proxies[index] if proxied else None
             names = [f"b{number + 1}" for number in range(count)] if homes else []
             own = more(index) if callable(more) else more
-            self.members.append(Member(f"b{index + 1}", reached, listen=listen[index], proxy=proxy, homes=names, more=own))
+            self.members.append(member(f"b{index + 1}", reached, listen=listen[index], proxy=proxy, homes=names, more=own, **options))
         self.settles()
 
     def __getitem__(self, index: int) -> Member:
@@ -112,14 +145,55 @@ class Cluster:
             proxy.close()
 
 
+class AnyBroker:
+    """A cluster of so many brokers, as one broker to whose clients it does not matter which of them they reach: each connection
+    is to another one, chosen at random. What is asked of the broker itself is asked of the first one."""
+
+    def __init__(self, count: int, more: str = "", member: Callable[..., Member] = Member):
+        self.cluster = Cluster(count, more, homes=True, member=member)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return random.choice(self.cluster.members).address
+
+    @property
+    def one(self) -> Member:
+        return random.choice(self.cluster.members)
+
+    @property
+    def ws_port(self) -> int:
+        return random.choice(self.cluster.members).ws_port
+
+    @property
+    def amqp_port(self) -> int:
+        return random.choice(self.cluster.members).amqp_port
+
+    def metric(self, pattern: str) -> float:
+        """Returns the sum of all samples of all brokers whose name and labels match `pattern`."""
+        return sum(member.metric(pattern) for member in self.cluster)
+
+    def __getattr__(self, name: str):
+        return getattr(self.cluster[0], name)
+
+    def end(self) -> None:
+        told = [(member.running(), member.stderr) for member in self.cluster]
+        self.cluster.close()
+        for alive, stderr in told:
+            assert alive, f"a broker ended during the tests:\n{stderr}"
+            assert "panicked at" not in stderr, stderr
+
+
 class Proxy:
-    """Passes connections on, and breaks them on demand."""
+    """Passes connections on, and breaks them on demand. Remembers the last bytes that it has passed on."""
+
+    KEPT = 1 << 20
 
     def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._to: int | None = None
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self.passed = bytearray()
         self._flows = threading.Event()
         self._flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -164,6 +238,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self._flows.wait()
+                self.passed += data
+                del self.passed[:-self.KEPT]
                 sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):

@@ -1,0 +1,179 @@
+//! Requests to the state store of a tenant whose state store is at another broker.
+
+use std::sync::Arc;
+
+use barid_core::holder::Held;
+use barid_peers::InquiryKind;
+use mqtt_proto::{PacketType, Properties, ReasonCode};
+use smallvec::SmallVec;
+use statestore_proto::{Command, Refusal, Reply, Verb};
+
+use super::End;
+use super::client::Client;
+use super::requests::{Unfit, check, quota_of_room};
+use crate::cluster::MemberRef;
+use crate::durable::Commits;
+use crate::session::SessionRef;
+use crate::state_requests::{Asking, Inquiring, Whom};
+use crate::state_store::{Envelope, Inquirer, Pending};
+use crate::turn::{Scratch, Turn};
+
+/// What becomes of a request.
+enum Fate {
+    /// The other broker carries it out.
+    Sent(Commits),
+    /// It is refused here.
+    Refused(Option<Verb>, Refusal),
+}
+
+impl Client {
+    /// Has another broker carry out the requests of the run. They are acknowledged when it has, and their changes are
+    /// durable.
+    pub(super) fn inquire(
+        &mut self,
+        turn: &mut Turn<'_>,
+        bytes: &mut [u8],
+        home: MemberRef,
+    ) -> Result<(), End> {
+        let (session, tenant) = (self.session.clone(), Arc::clone(&self.tenant));
+        let permissions = self.permissions.clone();
+        let permissions = permissions.as_deref();
+        let pending = self.note_inquirer();
+        let asking =
+            Asking { tenant: &tenant, whom: Whom::Here { session: &session, permissions } };
+        let remote = tenant.remote.as_ref().expect("there is another broker");
+        let Scratch { run, responses, .. } = &mut *turn.scratch;
+        let context = &mut *turn.context;
+        let counters = tenant.counters(context.worker.id);
+        counters.received.add(PacketType::Publish, run.len() as u64, run.frame_bytes() as u64);
+        session.traffic().add_received(run.len() as u64, run.frame_bytes() as u64);
+        let ids = std::mem::take(&mut run.ids);
+        let mut messages = run.in_buffer(bytes, context.worker.now);
+        let holder = self.holder.clone();
+        let user = holder.as_ref().map(|holder| {
+            let keys = holder.limit(Held::StateKeys, self.limits.max_user_state_keys);
+            let bytes = holder.limit(Held::StateBytes, self.limits.max_user_state_bytes);
+            (holder.name(), (keys, bytes))
+        });
+        let inquiring = self.inquiring(&session);
+        // Packets for the other broker are made in the buffer of the messages, and lose their DUP flag there.
+        let repeated: SmallVec<[bool; 16]> =
+            (0..messages.len()).map(|index| messages.is_repeated(index)).collect();
+        let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
+        let mut waits_for = Commits::default();
+        let mut ended = Ok(());
+        let mut denied = SmallVec::<[usize; 4]>::new();
+        for (index, id) in ids.iter().enumerate() {
+            let request = messages.publication(index);
+            match check(&request, context.worker.now) {
+                Ok(_) => {}
+                Err(Unfit::Acknowledged(reason)) => {
+                    reasons.push(reason);
+                    continue;
+                }
+                Err(Unfit::Ends(end)) => {
+                    ended = Err(end);
+                    break;
+                }
+            }
+            let room = session.room(&tenant.queue_limits(), 1);
+            if !room.is_some() {
+                tenant.refused(&context.worker, quota_of_room(&room), &session.client_id);
+                reasons.push(ReasonCode::QuotaExceeded);
+                continue;
+            }
+            let is_repeated = repeated[index];
+            let fate = match Command::decode(request.payload) {
+                Err(refusal) => Fate::Refused(None, refusal),
+                Ok(command) => {
+                    let (verb, key) = (command.verb(), command.key());
+                    let may_touch = key
+                        .is_none_or(|key| permissions.is_none_or(|own| own.may_touch(verb, key)));
+                    if !may_touch {
+                        Fate::Refused(Some(verb), Refusal::NotAuthorized)
+                    } else if !remote.takes_requests(&context.worker, home) {
+                        if is_repeated {
+                            // It may have been carried out before.
+                            ended = Err(End::Refused(
+                                ReasonCode::ServerBusy,
+                                "the broker with the state store cannot be reached: send again",
+                            ));
+                            break;
+                        }
+                        Fate::Refused(Some(verb), Refusal::QuotaExceeded)
+                    } else {
+                        let sent = (*id, is_repeated);
+                        let inquiry = inquiring.inquiry(InquiryKind::Request, sent, user);
+                        let (client_id, worker) = (&session.client_id, &context.worker);
+                        let (_, packet) = messages.as_published(index..index + 1);
+                        // Before: the answer may come at once, on another thread.
+                        pending.add();
+                        Fate::Sent(remote.inquire(worker, home, client_id, inquiry, packet))
+                    }
+                }
+            };
+            reasons.push(ReasonCode::Success);
+            match fate {
+                Fate::Sent(commits) => waits_for.join(&commits),
+                Fate::Refused(verb, refusal) => {
+                    if refusal == Refusal::NotAuthorized {
+                        denied.push(index);
+                    }
+                    let reply = Reply::Refused(refusal);
+                    counters.requests.add(verb, &reply);
+                    let request = messages.publication(index);
+                    let envelope = Envelope::read(Properties::from_validated(request.properties))
+                        .expect("it was read before");
+                    let to = (envelope.response_topic, envelope.correlation);
+                    responses.push(context, asking, to, (&reply, None, &Commits::default()));
+                }
+            }
+        }
+        responses.publish(context, asking);
+        let denied: SmallVec<[Vec<u8>; 4]> =
+            denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
+        run.clear();
+        self.sent.join(&waits_for);
+        self.acknowledge_requests(turn, ids, &reasons, &waits_for, &denied);
+        ended
+    }
+
+    fn inquiring<'a>(&self, session: &'a SessionRef) -> Inquiring<'a> {
+        Inquiring {
+            connection: self.id,
+            since: self.since,
+            session,
+            survives: !self.expires_at_once,
+            max_packet_size: self.max_packet_size,
+        }
+    }
+
+    /// Notes the client for what the other broker tells it.
+    fn note_inquirer(&mut self) -> Arc<Pending> {
+        if let Some(pending) = &self.pending {
+            return Arc::clone(pending);
+        }
+        let pending = Arc::clone(self.pending.insert(Arc::default()));
+        self.renew_inquirer();
+        pending
+    }
+
+    /// Notes the present permissions of the client for what the other broker tells it.
+    pub(super) fn renew_inquirer(&self) {
+        if let Some(pending) = self.pending.clone() {
+            let (session, permissions) = (self.session.downgrade(), self.permissions.clone());
+            let inquirer = Inquirer { session, permissions, pending };
+            self.tenant.inquirers.put(self.id, inquirer);
+        }
+    }
+
+    /// Tells the other broker that the connection has ended, so that it watches nothing any more.
+    pub(super) fn end_inquiries(&self, turn: &Turn<'_>) {
+        if self.pending.is_none() {
+            return;
+        }
+        self.tenant.inquirers.remove(self.id);
+        let inquiring = self.inquiring(&self.session);
+        turn.context.end_inquiries(&self.tenant, &inquiring, InquiryKind::ConnectionEnded);
+    }
+}

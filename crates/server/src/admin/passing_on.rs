@@ -1,0 +1,95 @@
+//! Requests about what belongs to a tenant as a whole: the broker that has it answers them, whichever broker is asked.
+//!
+//! They pass over a link of their own, as a client does that belongs to another broker. That broker checks them once more:
+//! it has the same tokens, keys and bans.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{CONNECTION, TRANSFER_ENCODING};
+use axum::response::{IntoResponse as _, Response};
+use barid_engine::amqp::Keys as _;
+use barid_peers::Protocol;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::answer::Refusal;
+use crate::cluster::{Guest, Wanted};
+use crate::shared::Shared;
+
+/// Time in which there must be a link to the other broker.
+const LINK_WITHIN: Duration = Duration::from_secs(10);
+
+/// Time in which the other broker must begin to answer: a request may wait for its disk.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// What the admin API has of a tenant as a whole, as the beginnings of its paths.
+const OF_TENANT: [&str; 4] = [
+    "/v1/tenants/{tenant}/state",
+    "/v1/tenants/{tenant}/queues",
+    "/v1/tenants/{tenant}/topics",
+    "/v1/tenants/{tenant}/bindings",
+];
+
+/// Marks a request that another broker passes on. It is answered here.
+#[derive(Clone, Copy, Debug)]
+pub struct PassedOn;
+
+/// Returns the name of the broker that has to answer a request of the admin API, if that is another one. `path` is that of
+/// the routes.
+pub fn home_of(shared: &Shared, path: &str, request: &Request) -> Option<Box<str>> {
+    let is_of_tenant = OF_TENANT.iter().any(|known| path.starts_with(known));
+    if !is_of_tenant || request.extensions().get::<PassedOn>().is_some() {
+        return None;
+    }
+    // The rest of the path may be no text: names of keys are bytes.
+    let (tenant, _) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
+    shared.home_elsewhere(&percent_decode_str(tenant).decode_utf8().ok()?)
+}
+
+/// Passes a request on to the broker of this name, and returns its answer. `listener`: the address that the client has reached.
+pub async fn to_home(
+    shared: &Shared,
+    home: Box<str>,
+    (protocol, listener): (Protocol, SocketAddr),
+    request: Request,
+) -> Response {
+    let answered = pass_on(shared, home, (protocol, listener), request).await;
+    answered.unwrap_or_else(|sentence| Refusal::unavailable(sentence).into_response())
+}
+
+async fn pass_on(
+    shared: &Shared,
+    home: Box<str>,
+    (protocol, listener): (Protocol, SocketAddr),
+    request: Request,
+) -> Result<Response, String> {
+    let broken = |error: hyper::Error| format!("the broker {home} has not answered: {error}");
+    let unspecified = SocketAddr::from(([0; 4], 0));
+    let address = request.extensions().get::<SocketAddr>().copied().unwrap_or(unspecified);
+    let (reply, link) = oneshot::channel();
+    let reply = Box::new(move |link| drop(reply.send(link)));
+    let certificate = Box::default();
+    let client = Guest { home: home.clone(), address, protocol, listener, certificate };
+    let cluster = shared.cluster.as_ref().expect("there are other brokers");
+    let (wanted, _waiting) = Wanted::new(client, reply);
+    cluster.relays.want(wanted);
+    let link = match timeout(LINK_WITHIN, link).await {
+        Ok(Ok(link)) => link.map_err(|reason| reason.to_string())?,
+        _ => return Err(format!("no link to the broker {home} in time")),
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(link)).await.map_err(broken)?;
+    // It ends with the answer, or with the other broker.
+    tokio::spawn(connection);
+    let answer = timeout(ANSWER_WITHIN, sender.send_request(request)).await;
+    let answer = answer.map_err(|_| format!("the broker {home} has not answered in time"))?;
+    let mut response = answer.map_err(broken)?;
+    response.headers_mut().remove(CONNECTION);
+    response.headers_mut().remove(TRANSFER_ENCODING);
+    Ok(response.map(Body::new))
+}
