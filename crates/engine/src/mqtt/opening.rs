@@ -1,5 +1,8 @@
 //! Opening of a session for a connection: a new session begins, or an existing one is resumed.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,9 +70,13 @@ pub(super) fn open_session(
     }
     let stores = wanted.expiry > 0 && (wanted.persist || tenant.durability().stores_sessions());
     // Checked under the lock of the client identifier, under which sessions leave when their shard is closed.
-    // A session with an expiry of 0 ends with its connection, so a new connection cannot resume it.
-    let resumes =
-        !opening.clean_start && entry.get().is_some_and(|present| present.state().expiry > 0);
+    // A session with an expiry of 0 ends with its connection, so a new connection cannot resume it. One that
+    // has expired may still be there, in particular right after the start of a broker.
+    let resumes = !opening.clean_start
+        && entry.get().is_some_and(|present| {
+            let state = present.state();
+            state.expiry > 0 && state.expires_at().is_none_or(|at| at > context.worker.now)
+        });
     let is_closed =
         |present: &SessionRef| present.durable().is_some_and(|durable| !durable.shard.is_open());
     let needs_shard = stores && !resumes;
