@@ -114,6 +114,17 @@ start() {
     fail "$name is not ready after 30 s: see $dir/$name/log"
 }
 
+# Waits until a broker has joined its cluster and takes clients.
+joins() {
+    local name=$1 admin tries
+    admin=$(sed -n '/^\[admin\]/,/^$/s/^address = "\(.*\)"/\1/p' "$dir/$name/barid.toml")
+    for ((tries = 0; tries < 300; tries++)); do
+        ! curl -fs "http://$admin/v1/cluster" | grep -q '"takes_clients":true' || return 0
+        sleep 0.1
+    done
+    fail "$name has not joined the cluster after 30 s: see $dir/$name/log"
+}
+
 show() {
     local name=$1 pid address
     pid=$(pid_of "$name") || return 0
@@ -167,6 +178,9 @@ case $command in
             configure "b$i" $((port + 5 * (i - 1))) "$peers"
             [[ -z $tls ]] || certify "b$i"
             start "b$i"
+        done
+        for ((i = 1; i <= count; i++)); do
+            joins "b$i"
             show "b$i"
         done
         ;;

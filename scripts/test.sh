@@ -36,6 +36,8 @@ step_setup() {
     packages_for npm nodejs npm
     packages_for curl curl
     PATH=$PATH:/usr/sbin packages_for haproxy haproxy
+    PATH=$PATH:/sbin:/usr/sbin packages_for ip iproute2
+    PATH=$PATH:/usr/sbin packages_for nft nftables
     packages_for chromium chromium
     packages_for chromedriver chromium-driver
     # Microsoft's SDK links OpenSSL.

@@ -31,8 +31,8 @@ CONFIG = """
 [cluster]
 name = "{cluster}"
 broker = "{name}"
-listen = "127.0.0.1:{listen}"
-advertise = "127.0.0.1:{advertise}"
+listen = "{host}:{listen}"
+advertise = "{host}:{advertise}"
 peers = [{peers}]
 homes = [{homes}]
 secret = "{secret}"
@@ -63,13 +63,15 @@ class Member(Broker):
     """A broker of a cluster. Other brokers reach it through `proxy`, if there is one."""
 
     def __init__(self, name: str, peers: list[int], *, listen: int | None = None, cluster: str = "test", secret: str = SECRET,
-                 proxy: Proxy | None = None, homes: list[str] = (), more: str = "", tls: str | None = None):
+                 proxy: Proxy | None = None, homes: list[str] = (), more: str = "", tls: str | None = None,
+                 host: str = "127.0.0.1", hosts: list[str] | None = None):
         self.name, self.link_port = name, listen or free_port()
         if proxy:
             proxy.leads_to(self.link_port)
         advertise = proxy.port if proxy else self.link_port
-        addresses = ", ".join(f'"127.0.0.1:{port}"' for port in peers)
-        super().__init__(more + CONFIG.format(cluster=cluster, name=name, listen=self.link_port, advertise=advertise,
+        hosts = hosts or [host] * len(peers)
+        addresses = ", ".join(f'"{at}:{port}"' for at, port in zip(hosts, peers, strict=True))
+        super().__init__(more + CONFIG.format(cluster=cluster, name=name, host=host, listen=self.link_port, advertise=advertise,
                                               peers=addresses, secret=secret, homes=", ".join(f'"{home}"' for home in homes),
                                               tls=links_tls() if tls is None else tls))
 
@@ -85,9 +87,11 @@ class Member(Broker):
         return {member["name"]: member["state"] for member in self.cluster["members"]}
 
     def sees(self, *names: str) -> bool:
-        """Returns whether it hears the brokers with these names, and they hear it."""
-        members = {member["name"]: member for member in self.cluster["members"]}
-        return all(members.get(name, {}).get("state") == "up" and members[name]["hears_us"] for name in names)
+        """Returns whether it hears the brokers with these names, and they hear it, and it takes clients."""
+        view = self.cluster
+        members = {member["name"]: member for member in view["members"]}
+        return (view["takes_clients"] and view["has_quorum"]
+                and all(members.get(name, {}).get("state") == "up" and members[name]["hears_us"] for name in names))
 
     def pause(self) -> None:
         os.kill(self._process.pid, signal.SIGSTOP)

@@ -78,7 +78,8 @@ def test_clients_can_follow_the_members(cluster_of, client):
 
 
 def test_down_is_for_good(cluster_of, client):
-    """A broker that was stopped for longer than the others wait ends its transient sessions, and joins as a new one."""
+    """A broker that was stopped for longer than the others wait disconnects its clients, ends the sessions that are not stored,
+    and joins as a new one."""
     cluster = cluster_of(3)
     transient = client(cluster[2], "transient")
     transient.subscribe("t", qos=1)
@@ -88,12 +89,14 @@ def test_down_is_for_good(cluster_of, client):
     cluster[2].pause()
     until(lambda: cluster[0].states()["b3"] == cluster[1].states()["b3"] == "down", 6)
     cluster[2].go_on()
-    transient.expect_refused(0x89)
-    until(lambda: logged(cluster[2], "the other brokers hold this one to be down"))
+    for one in (transient, stored):
+        one.expect_refused(0x89)
+    until(lambda: logged(cluster[2], "holds this broker to be down"))
     cluster.settles()
     assert cluster[2].cluster["incarnation"] > before
     client(cluster[0]).publish("t", b"after", qos=1)
-    stored.receive(b"after")
+    again = client(cluster[2], "stored", clean=False, properties={"session_expiry_interval": 600})
+    again.receive(b"after")
 
 
 def test_of_two_brokers_none_gives_the_other_up(cluster_of, client):

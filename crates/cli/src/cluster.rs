@@ -30,8 +30,8 @@ pub struct Args {
 enum Command {
     /// Show this broker, and what is wrong in the cluster
     #[command(after_help = "\
-Exits with 1 if another broker cannot be reached, has another clock or other settings, or if an address in
-`peers` does not answer.
+Exits with 1 if another broker cannot be reached, has another clock or other settings, if an address in
+`peers` does not answer, or if this broker takes no clients.
 
 Examples:
   barid cluster status
@@ -109,6 +109,8 @@ struct View {
     broker: String,
     address: String,
     encrypted: bool,
+    takes_clients: bool,
+    has_quorum: bool,
     certificate_expires_at: Option<Moment>,
     filters: u64,
     members: Vec<Member>,
@@ -190,6 +192,16 @@ fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
 /// Returns a sentence for everything that is not as it should be.
 fn wrong(view: &View) -> Vec<String> {
     let mut wrong = Vec::new();
+    if !view.has_quorum {
+        wrong.push(
+            "no more than half of the brokers hear this one: it does not read from clients".into(),
+        );
+    } else if !view.takes_clients {
+        wrong.push(
+            "this broker takes no clients yet: it waits until all others hear it, and it them"
+                .into(),
+        );
+    }
     for Member { name, state, hears_us, clock_ahead, has_same_settings, software, .. } in
         &view.members
     {

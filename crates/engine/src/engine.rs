@@ -217,6 +217,20 @@ impl Engine {
         }
     }
 
+    /// Disconnects all MQTT clients at once: no acknowledgement that waits is sent any more. Sessions stay. Returns their number.
+    pub fn disconnect_all(&self) -> usize {
+        let mut disconnected = 0;
+        for tenant in self.tenants.all() {
+            tenant.sessions.for_each(|session| {
+                if session.is_online() {
+                    session.close_connection(ReasonCode::ServerBusy);
+                    disconnected += 1;
+                }
+            });
+        }
+        disconnected
+    }
+
     /// Ends all sessions that are not stored: their clients are disconnected, and have to begin anew. Returns their
     /// number.
     pub fn end_transient_sessions(&self) -> usize {

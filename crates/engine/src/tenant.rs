@@ -94,7 +94,7 @@ impl Tenant {
     }
 
     /// Returns what must be done before a subscription with this filter has an effect on all brokers of the cluster that
-    /// can be reached.
+    /// may acknowledge messages.
     pub(crate) fn heard_everywhere(&self, filter: &str) -> Commits {
         self.remote.as_ref().map_or_else(Commits::default, |remote| remote.heard_everywhere(filter))
     }

@@ -193,6 +193,10 @@ pub struct Heartbeat {
     pub wall: u64,
     /// A hash of the settings that all brokers should have in common.
     pub settings: u64,
+    /// Whether the broker serves, in its present life.
+    pub serves: bool,
+    /// The number of brokers that count for a quorum, the speaker included.
+    pub brokers: u16,
     /// What it knows of the other brokers.
     pub seen: Vec<Seen>,
 }
@@ -210,6 +214,15 @@ pub struct Seen {
     pub verdict: Verdict,
     /// The number of the last heartbeat that was heard from it.
     pub heard: u64,
+    /// Whether the subscriptions of the speaker wait until it has heard of them, so that it may serve.
+    pub waits: bool,
+}
+
+impl Seen {
+    /// Whether this is said of that incarnation.
+    pub(crate) fn is(&self, incarnation: u64, verdict: Verdict) -> bool {
+        (self.incarnation, self.verdict) == (incarnation, verdict)
+    }
 }
 
 /// Whether a broker can be reached, as another one sees it.
@@ -523,6 +536,8 @@ impl Heartbeat {
         put_u64(out, self.number);
         put_u64(out, self.wall);
         put_u64(out, self.settings);
+        out.push(u8::from(self.serves));
+        put_u16(out, self.brokers);
         put_u16(out, u16::try_from(self.seen.len()).expect("members are few"));
         for seen in &self.seen {
             put_text(out, &seen.name);
@@ -530,11 +545,13 @@ impl Heartbeat {
             put_u64(out, seen.incarnation);
             out.push(seen.verdict as u8);
             put_u64(out, seen.heard);
+            out.push(u8::from(seen.waits));
         }
     }
 
     fn decode(fields: &mut Reader<'_>) -> Result<Self, FrameError> {
         let (number, wall, settings) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (serves, brokers) = (fields.flag()?, fields.u16()?);
         let count = usize::from(fields.u16()?);
         if count > MEMBERS_MAX {
             return Err(FrameError::Value);
@@ -553,9 +570,10 @@ impl Heartbeat {
                     _ => return Err(FrameError::Value),
                 },
                 heard: fields.u64()?,
+                waits: fields.flag()?,
             });
         }
-        Ok(Self { number, wall, settings, seen })
+        Ok(Self { number, wall, settings, serves, brokers, seen })
     }
 }
 
@@ -584,6 +602,7 @@ mod tests {
             incarnation: 9,
             verdict: Verdict::Gone,
             heard: 4,
+            waits: true,
         };
         let inquiry = Inquiry {
             kind: InquiryKind::Request,
@@ -635,7 +654,14 @@ mod tests {
             Frame::Refused(Refusal::OtherCluster("test".into())),
             Frame::Refused(Refusal::Down),
             Frame::Ready,
-            Frame::Heartbeat(Heartbeat { number: 1, wall: 2, settings: 3, seen: vec![seen] }),
+            Frame::Heartbeat(Heartbeat {
+                number: 1,
+                wall: 2,
+                settings: 3,
+                serves: true,
+                brokers: 3,
+                seen: vec![seen],
+            }),
             Frame::SnapshotBegins,
             Frame::Filter(Change { is_added: true, tenant: "acme", filter: "a/+" }),
             Frame::Filter(Change { is_added: false, tenant: "acme", filter: "$share/g/#" }),

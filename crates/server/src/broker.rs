@@ -249,7 +249,7 @@ impl Broker {
             listening.start(clustering, shared, threads, descriptors, peers)
         });
         if let Some(clustering) = &shared.cluster {
-            wait_for_others(clustering, &shared.settings());
+            wait_for_others(clustering, &shared.engine);
         }
         let checking = threads.clone();
         shared.logins.follow(move |change| checking.check(change));
@@ -472,11 +472,10 @@ fn expiry_of(tls: &ClusterTls) -> Option<WallTime> {
 }
 
 /// Waits until the other brokers have told their subscriptions, or do not answer, and then until they have sent the objects
-/// that this one lacks. Clients are accepted afterwards.
-fn wait_for_others(clustering: &Clustering, settings: &Settings) {
+/// that this one lacks. Connections are accepted afterwards. Without a quorum, clients are refused.
+fn wait_for_others(clustering: &Clustering, engine: &barid_engine::engine::Engine) {
     let until = Instant::now() + OTHERS_WITHIN;
-    let peers = settings.cluster.as_ref().map_or(&[][..], |cluster| &cluster.peers);
-    while !clustering.knows_all(peers) && Instant::now() < until {
+    while !clustering.may_serve(engine) && clustering.is_being_heard() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
     let until = Instant::now() + OBJECTS_WITHIN;

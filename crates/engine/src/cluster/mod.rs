@@ -27,9 +27,10 @@ pub use remote::{MemberRef, Remote};
 pub use replicas::{ReplicaCounts, Replicas};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barid_core::ids::ShardIndex;
+use barid_core::time::MonoTime;
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
 use barid_peers::{Change, Heard, Interest, Object, PARTS, Part, Placement};
 use foldhash::quality::SeedableRandomState;
@@ -80,6 +81,10 @@ pub struct Cluster {
     first_source: ShardIndex,
     /// Tells stamps of this broker from those of others.
     origin: u64,
+    /// Time until which messages may be acknowledged, in milliseconds.
+    serves_until: AtomicU64,
+    /// Whether the broker takes clients.
+    takes_clients: AtomicBool,
     /// Which broker has what belongs to a tenant as a whole, and the name of this one.
     homes: Option<(Placement, Box<str>)>,
     random: Random,
@@ -105,8 +110,10 @@ struct Place {
     told: Arc<Progress>,
     /// The version up to which `told` has advanced.
     told_version: Mutex<u64>,
-    /// Whether subscriptions must wait until it has heard of them.
+    /// Whether it can be reached.
     is_up: AtomicBool,
+    /// Whether subscriptions must wait until it has heard of them.
+    is_waited_for: AtomicBool,
     /// Messages from it, by its threads.
     inbound: Mutex<HashMap<u16, Arc<Inbound>>>,
     /// Its replicas.
@@ -155,6 +162,8 @@ impl Cluster {
             threads,
             first_source: source(0),
             origin,
+            serves_until: AtomicU64::default(),
+            takes_clients: AtomicBool::default(),
             homes,
             random,
         };
@@ -214,23 +223,43 @@ impl Cluster {
         self.at(member).is_up.load(Ordering::SeqCst)
     }
 
-    /// Another broker can be reached: new subscriptions count when it has heard of them.
-    pub fn is_up(&self, member: MemberRef) {
-        self.at(member).is_up.store(true, Ordering::SeqCst);
+    /// Another broker can be reached, or it cannot.
+    pub fn set_up(&self, member: MemberRef, is_up: bool) {
+        self.at(member).is_up.store(is_up, Ordering::SeqCst);
     }
 
-    /// Another broker cannot be reached: subscriptions do not wait for it any more.
-    pub fn is_unreachable(&self, member: MemberRef) {
-        self.at(member).is_up.store(false, Ordering::SeqCst);
-        // Whoever still waits has added a filter before, so it has a version up to this one.
-        let version = self.interest.lock().version();
-        self.heard_of_us(member, version);
+    /// From now on, subscriptions wait until another broker has heard of them, or they do not.
+    pub fn set_waited_for(&self, member: MemberRef, is_waited_for: bool) {
+        let was = self.at(member).is_waited_for.swap(is_waited_for, Ordering::SeqCst);
+        if was && !is_waited_for {
+            // Whoever still waits has added a filter before, so it has a version up to this one.
+            let version = self.interest.lock().version();
+            self.heard_of_us(member, version);
+        }
+    }
+
+    /// Sets until when messages may be acknowledged, and whether the broker takes clients.
+    pub fn set_serves(&self, until: MonoTime, takes_clients: bool) {
+        self.serves_until.store(until.as_millis(), Ordering::SeqCst);
+        self.takes_clients.store(takes_clients, Ordering::SeqCst);
+    }
+
+    /// Whether messages may be acknowledged now: subscriptions at other brokers wait until this one has heard of them. `now`
+    /// must have been read after the messages were routed.
+    pub fn serves(&self, now: MonoTime) -> bool {
+        now.as_millis() < self.serves_until.load(Ordering::SeqCst)
+    }
+
+    /// Whether the broker takes clients: it has joined the cluster, and was not without the quorum for long.
+    pub fn takes_clients(&self) -> bool {
+        self.takes_clients.load(Ordering::SeqCst)
     }
 
     /// Another broker is out of the cluster: its subscriptions are removed, and messages for it are given up. Returns
     /// their number, and those for shared subscriptions, which other members may get.
     pub fn is_down(&self, member: MemberRef) -> (usize, Vec<LeftRun>) {
-        self.is_unreachable(member);
+        self.set_up(member, false);
+        self.set_waited_for(member, false);
         let place = self.at(member);
         let mut heard = place.heard.lock();
         heard.clear(|tenant, filter| self.forget(member, tenant, filter));
@@ -354,14 +383,15 @@ impl Cluster {
         }
     }
 
-    /// Returns what must be done before a subscription has an effect on all brokers that can be reached.
+    /// Returns what must be done before a subscription has an effect on all brokers that may acknowledge messages.
     fn heard_everywhere(&self, tenant: &Arc<str>, filter: &str) -> Commits {
         let Some(version) = self.interest.lock().version_of(tenant, filter) else {
             return Commits::default();
         };
-        let up = (self.first_source..).zip(&self.members);
-        let up = up.filter(|(_, place)| place.is_up.load(Ordering::SeqCst));
-        up.filter(|(_, place)| !place.told.is_done(version))
+        let places = (self.first_source..).zip(&self.members);
+        let waited_for = places.filter(|(_, place)| place.is_waited_for.load(Ordering::SeqCst));
+        waited_for
+            .filter(|(_, place)| !place.told.is_done(version))
             .map(|(source, _)| (source, version))
             .collect()
     }
@@ -407,6 +437,7 @@ impl Place {
             told: Arc::default(),
             told_version: Mutex::default(),
             is_up: AtomicBool::new(false),
+            is_waited_for: AtomicBool::new(false),
             inbound: Mutex::default(),
             replicas: Replicas::default(),
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use barid_core::commits::LOST;
+use barid_core::time::MonoTime;
 use barid_core::topic_index::{Load, Route, SharedGroup, Strategy, Subscriber};
 use barid_peers::{Destination, Inquiry, Retaining, Run, Told};
 use mqtt_proto::QoS;
@@ -64,6 +66,17 @@ impl Remote {
         self.home
     }
 
+    /// [`Cluster::serves`].
+    pub(crate) fn serves(&self, now: MonoTime) -> bool {
+        self.cluster.serves(now)
+    }
+
+    /// What the acknowledgement of a message waits for that was routed while the broker did not [serve](Self::serves): it
+    /// never leaves.
+    pub(crate) fn not_serving(&self) -> Commits {
+        Commits::one(self.cluster.first_source, LOST)
+    }
+
     /// A session has a subscription with a filter that it did not have before.
     pub(crate) fn subscribed(&self, filter: &str) {
         self.cluster.subscribed(&self.tenant, filter);
@@ -74,8 +87,8 @@ impl Remote {
         self.cluster.unsubscribed(&self.tenant, filter);
     }
 
-    /// Returns what must be done before a subscription with this filter has an effect on all brokers that can be
-    /// reached.
+    /// Returns what must be done before a subscription with this filter has an effect on all brokers that may acknowledge
+    /// messages.
     pub(crate) fn heard_everywhere(&self, filter: &str) -> Commits {
         self.cluster.heard_everywhere(&self.tenant, filter)
     }

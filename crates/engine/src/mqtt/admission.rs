@@ -71,6 +71,12 @@ pub fn admit(
     len: usize,
 ) -> Result<Client, Refusal> {
     let context = &mut *turn.context;
+    if context.engine.cluster.as_ref().is_some_and(|cluster| !cluster.takes_clients()) {
+        return Err(Refusal::new(
+            ReasonCode::ServerUnavailable,
+            "the broker has not joined its cluster yet, or too few others hear it",
+        ));
+    }
     let Arrival { id, peer, listener, owner, wire, user, permissions, enhanced, assigned } =
         arrival;
     let tenant = tenant_of(user.or(connect.username)).ok_or(Refusal::new(
@@ -218,6 +224,7 @@ pub fn admit(
         pending: None,
         metered,
         is_paced,
+        without_quorum_until: None,
         tap: None,
     };
     let told = &client.as_told();

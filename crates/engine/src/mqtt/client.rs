@@ -107,6 +107,8 @@ pub struct Client {
     pub(super) metered: Metered,
     /// Whether a quota limits what is sent to the client.
     pub(super) is_paced: bool,
+    /// Until when the client is not read from, because the broker has not the quorum of its cluster. Then it looks again.
+    pub(super) without_quorum_until: Option<MonoTime>,
     /// Receives copies of what passes on the connection.
     pub(super) tap: Option<Arc<dyn Tap>>,
 }
@@ -160,7 +162,8 @@ impl Client {
     /// Time at which [`Self::on_time`] must be called at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         let keep_alive = self.keep_alive.deadline_ms().map(MonoTime::from_millis);
-        [keep_alive, self.metered.waits_until(), self.paced_until()].into_iter().flatten().min()
+        let waits = [self.metered.waits_until(), self.without_quorum_until].into_iter().flatten();
+        [keep_alive, waits.max(), self.paced_until()].into_iter().flatten().min()
     }
 
     /// Checks the Keep Alive, and ends waits for quotas that are over. Returns whether the client may be read
@@ -181,7 +184,7 @@ impl Client {
             // The client may have sent packets that the broker has not read, because of a quota.
             self.keep_alive.packet_received(now.as_millis());
         }
-        Ok(was_held_back && !self.metered.waits(now))
+        Ok(was_held_back && !self.waits_for_quorum(now) && !self.metered.waits(now))
     }
 
     /// Whether the connection may move to another thread: messages of that thread reach other brokers on links of its

@@ -1,12 +1,14 @@
-//! The quotas of rates, as they apply to an MQTT client.
+//! When an MQTT client is read from: the quotas of rates, and the quorum of the cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use barid_core::time::MonoTime;
 use mqtt_proto::{FixedHeader, PacketType};
 
 use super::client::Client;
 use super::wanted::window;
+use crate::cluster::Remote;
 use crate::quotas::Metered;
 use crate::session::SessionRef;
 use crate::turn::Scratch;
@@ -16,13 +18,19 @@ use crate::worker::Worker;
 const MESSAGES_MAX: u64 = 64;
 const ANSWERS_MAX: u64 = 64 * 1024;
 
+/// Time for which the broker must have the quorum at least when it reads from a client: that of a long turn.
+const QUORUM_MARGIN: Duration = Duration::from_millis(100);
+
+/// Time after which a client that is not read from is looked at again.
+const QUORUM_AGAIN: Duration = Duration::from_millis(50);
+
 /// Length of an acknowledgement without properties.
 const ACK_LEN: usize = 4;
 
 impl Client {
-    /// Whether the client must not be read from now, because of a quota.
+    /// Whether the client must not be read from now, because of a quota, or because the broker has not the quorum.
     pub fn is_held_back(&self) -> bool {
-        self.metered.waits_until().is_some()
+        self.metered.waits_until().is_some() || self.without_quorum_until.is_some()
     }
 
     /// Whether the client must not be read from now, because of a quota for what it sends.
@@ -47,12 +55,21 @@ impl Client {
     /// [`Self::on_time`]. [`Self::has_read`] must be called next.
     pub fn may_read(&mut self, worker: &Worker, most: usize) -> usize {
         self.check_quotas(worker);
-        if self.metered.waits(worker.now) {
+        if self.metered.waits(worker.now) || self.waits_for_quorum(worker.now) {
             return 0;
         }
         let Some(bytes) = &mut self.metered.bytes else { return most };
         let granted = self.tenant.pass(worker, bytes, most as u64, &self.session.client_id);
         granted.map_or(0, |granted| usize::try_from(granted).unwrap_or(most))
+    }
+
+    /// Whether the client must not be read from now because the broker has not the quorum of its cluster, or is about to lose it.
+    /// What is not read needs no acknowledgement.
+    pub(super) fn waits_for_quorum(&mut self, now: MonoTime) -> bool {
+        let serves = |remote: &Remote| remote.serves(now.after(QUORUM_MARGIN));
+        let waits = !self.tenant.remote.as_ref().is_none_or(serves);
+        self.without_quorum_until = waits.then(|| now.after(QUORUM_AGAIN));
+        waits
     }
 
     /// Counts bytes that were read from the client, perhaps none.

@@ -34,6 +34,13 @@ const SHARD_CLOSED: End = End::Refused(
     "a shard that must store this message is closed: send again",
 );
 
+/// Ends the connection of a client whose messages were routed while the broker was losing its quorum. Other brokers may have
+/// stopped to wait for it, so there may be subscribers of which it has not heard.
+const NO_QUORUM: End = End::Refused(
+    ReasonCode::ServerBusy,
+    "too few brokers of the cluster hear this one: send again",
+);
+
 impl Client {
     /// Handles a PUBLISH that lies at `frame` in `bytes`. It joins the run of the packets before it, or ends
     /// that run and begins another. Sets `alone` to false when there is more than one run.
@@ -200,6 +207,14 @@ impl Client {
             };
             published = context.publish(&source, run, bytes, &mut turn.budget);
         }
+        let has_quorum = run.qos() == QoS::AtMostOnce
+            || tenant.remote.as_ref().is_none_or(|remote| {
+                let serves = remote.serves(context.engine.clock.now());
+                if !serves {
+                    run.commits.join(&remote.not_serving());
+                }
+                serves
+            });
         let mut reason = ReasonCode::QuotaExceeded;
         if let Some(targets) = &published.targets {
             reason = ReasonCode::Success;
@@ -253,7 +268,7 @@ impl Client {
         turn.scratch.run.ids = ids;
         turn.scratch.run.ids.clear();
         if is_lost {
-            return Err(SHARD_CLOSED);
+            return Err(if has_quorum { SHARD_CLOSED } else { NO_QUORUM });
         }
         if admitted == count || self.version == Version::V5 {
             return Ok(());

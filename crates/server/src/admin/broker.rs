@@ -42,7 +42,10 @@ pub async fn show(State(served): State<Served>) -> Json<Described> {
     let shared = &served.shared;
     let engine = &shared.engine;
     let (usage, wall) = (Usage::now(), engine.clock.wall());
-    let cluster = shared.cluster.as_ref().map(|cluster| cluster.view(shared.watchdogs.len()));
+    let cluster = shared
+        .cluster
+        .as_ref()
+        .map(|cluster| cluster.view(shared.engine.clock.now(), shared.watchdogs.len()));
     let (cluster, broker) = cluster.map(|view| (view.cluster, view.broker)).unzip();
     let shards: Vec<_> = engine.shards.iter().collect();
     let longest = shared.watchdogs.iter().map(|watchdog| Watchdog::longest(watchdog)).max();

@@ -18,6 +18,8 @@ pub struct Described {
     incarnation: u64,
     encrypted: bool,
     certificate_expires_at: Option<Rfc3339>,
+    takes_clients: bool,
+    has_quorum: bool,
     filters: usize,
     members: Vec<Member>,
     problems: Vec<Problem>,
@@ -32,7 +34,7 @@ struct Member {
 
 pub async fn show(State(served): State<Served>) -> Answer<Described> {
     let cluster = cluster_of(&served)?;
-    let view = cluster.view(served.shared.watchdogs.len());
+    let view = cluster.view(served.shared.engine.clock.now(), served.shared.watchdogs.len());
     let members = view.members.into_iter().map(|view| Member { since: view.since.into(), view });
     Ok(Json(Described {
         members: members.collect(),
@@ -42,6 +44,8 @@ pub async fn show(State(served): State<Served>) -> Answer<Described> {
         incarnation: view.incarnation,
         encrypted: view.encrypted,
         certificate_expires_at: view.certificate_expires.map(Rfc3339::from),
+        takes_clients: view.takes_clients,
+        has_quorum: view.has_quorum,
         filters: view.filters,
         problems: view.problems,
     }))
@@ -78,7 +82,8 @@ pub async fn slots(
             "this cluster has no slots, because its configuration has no `homes`: a session is at the broker where it began",
         ));
     };
-    let members = cluster.view(served.shared.watchdogs.len()).members;
+    let members =
+        cluster.view(served.shared.engine.clock.now(), served.shared.watchdogs.len()).members;
     let state = |broker: &str| match members.iter().find(|member| member.name == broker) {
         Some(member) => member.state,
         None if broker == cluster.name() => "up",

@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tracing::{error, info, warn};
 
-use crate::settings::ClusterSettings;
+use crate::settings::{ClusterSettings, WithoutQuorum};
 use proofs::Secret;
 
 /// Maximum number of other brokers.
@@ -71,6 +71,8 @@ pub struct Clustering {
     placement: Option<Placement>,
     /// The clients whose sessions are at another broker.
     pub(crate) relays: Relays,
+    /// The addresses of other brokers in the configuration.
+    peers: Vec<String>,
     /// Why there is no link to an address, for operators.
     problems: Mutex<BTreeMap<String, String>>,
     /// Addresses at which a broker has answered, this one or another.
@@ -110,9 +112,14 @@ impl Clustering {
         // The homes have places from the start, so removals are remembered until they have heard of them.
         let homes = placement.clone().map(|placement| (placement, settings.broker.as_str().into()));
         let engine = Arc::new(Cluster::new(size, shards, random, teller, homes));
+        let mut members = Members::new(me, Timing::default(), MEMBERS_MAX, common)
+            .of_at_least(settings.homes.len());
+        if settings.without_quorum == WithoutQuorum::Serve {
+            members = members.always_serving();
+        }
         Arc::new(Self {
             broker: settings.broker.clone(),
-            members: Mutex::new(Members::new(me, Timing::default(), MEMBERS_MAX, common)),
+            members: Mutex::new(members),
             engine,
             secret: Secret::new(settings.secret()),
             encrypted: settings.tls.is_some(),
@@ -123,6 +130,7 @@ impl Clustering {
             lives,
             placement,
             relays: Relays::default(),
+            peers: settings.peers.clone(),
             problems: Mutex::default(),
             tried: Mutex::default(),
             turns: Mutex::default(),
@@ -134,16 +142,22 @@ impl Clustering {
         *self.certificate_expires.lock() = expires;
     }
 
-    /// Whether each of these addresses has been tried, and each broker that was reached has told its subscriptions. Before
-    /// that, messages of this broker's clients would miss subscribers.
-    pub fn knows_all(&self, addresses: &[String]) -> bool {
-        let problems = self.problems.lock();
-        let (tried, members) = (self.tried.lock(), self.members.lock());
-        addresses.iter().all(|address| tried.contains(address) || problems.contains_key(address))
-            && members.others().filter(|member| member.state == State::Joining).count() == 0
-            && members.others().filter(|member| member.state == State::Up).all(|member| {
-                self.place(&member.identity.name).is_none_or(|it| self.engine.has_told(it))
-            })
+    /// Whether the broker may take clients: each address in the configuration was tried, and each broker that was reached has
+    /// told its subscriptions. Before that, messages of clients would miss subscribers. From then on it takes them.
+    pub fn may_serve(&self, engine: &Engine) -> bool {
+        self.change(engine, |_, _, _| {});
+        !self.members.lock().is_joining()
+    }
+
+    /// Whether others may let the broker take clients soon: not all were tried, or one was reached.
+    pub fn is_being_heard(&self) -> bool {
+        !self.has_tried_all() || self.members.lock().others().next().is_some()
+    }
+
+    /// Whether each address in the configuration has been tried.
+    fn has_tried_all(&self) -> bool {
+        let (problems, tried) = (self.problems.lock(), self.tried.lock());
+        self.peers.iter().all(|peer| tried.contains(peer) || problems.contains_key(peer))
     }
 
     /// Whether a broker that is up has not yet sent all objects of which it has a later change. Before that, users who were
@@ -249,13 +263,48 @@ impl Clustering {
                 engine.tell_member(name, state);
             }
         }
+        if members.is_joining()
+            && self.has_tried_all()
+            && members.begin_to_serve(engine.clock.now())
+        {
+            info!("this broker takes clients");
+        }
         for member in members.others() {
             let Some(place) = self.place(&member.identity.name) else { continue };
-            match member.state == State::Up && member.hears_us {
-                true => self.engine.is_up(place),
-                false => self.engine.is_unreachable(place),
+            self.engine.set_up(place, member.state == State::Up && member.hears_us);
+        }
+        self.tell_standing(engine, &members);
+    }
+
+    /// Returns the next heartbeat. What this broker has told of its subscriptions until then must be sent before it: it may let
+    /// the other one acknowledge messages.
+    pub(crate) fn heartbeat(&self, engine: &Engine) -> Heartbeat {
+        let mut members = self.members.lock();
+        let heartbeat = members.heartbeat(engine.clock.now(), engine.clock.wall());
+        self.tell_standing(engine, &members);
+        heartbeat
+    }
+
+    /// Another broker has told all its subscriptions.
+    pub(crate) fn on_told(&self, peer: &Identity) {
+        self.members.lock().on_told(&peer.name, peer.incarnation);
+    }
+
+    /// Another broker has heard of all subscriptions that there were here.
+    pub(crate) fn on_heard(&self, peer: &Identity) {
+        self.members.lock().on_heard(&peer.name, peer.incarnation);
+    }
+
+    /// Tells the engine for whom subscriptions wait, and whether this broker serves.
+    fn tell_standing(&self, engine: &Engine, members: &Members) {
+        let now = engine.clock.now();
+        for member in members.others() {
+            let name = &member.identity.name;
+            if let Some(place) = self.place(name) {
+                self.engine.set_waited_for(place, members.is_waited_for(now, name));
             }
         }
+        self.engine.set_serves(members.serves_until(now), !members.is_joining());
     }
 
     fn follow(&self, engine: &Engine, members: &mut Members, event: &Event) {
@@ -279,7 +328,9 @@ impl Clustering {
                 let given_up = self.place(name).map_or(0, |place| engine.member_is_down(place));
                 info!(broker = name, given_up, "a broker has left the cluster");
             }
-            Event::Condemned(name) => self.begin_anew(engine, members, name),
+            Event::Condemned(name) => self.begin_anew(engine, members, &condemned_by(name)),
+            Event::Isolated => self.begin_anew(engine, members, ISOLATED),
+            Event::Estranged(name) => self.begin_anew(engine, members, &estranged_from(name)),
         }
     }
 
@@ -301,15 +352,18 @@ impl Clustering {
     pub(crate) fn condemned(&self, engine: &Engine, address: &str, incarnation: u64) {
         let mut members = self.members.lock();
         if members.me().incarnation == incarnation {
-            self.begin_anew(engine, &mut members, address);
+            self.begin_anew(engine, &mut members, &condemned_by(address));
         }
     }
 
-    /// The others hold this broker to be down, so they have given up what waited for it. It ends what they do not expect
-    /// to go on, and joins again.
-    fn begin_anew(&self, engine: &Engine, members: &mut Members, by: &str) {
+    /// The others hold this broker to be down, or will soon, so they give up what waits for it. It ends what they do not expect to
+    /// go on, and joins again.
+    fn begin_anew(&self, engine: &Engine, members: &mut Members, why: &str) {
         let incarnation = (members.me().incarnation + 1).max(engine.clock.wall().as_millis());
         members.begin_anew(incarnation);
+        self.tell_standing(engine, members);
+        // Before messages are given up, so that none of them counts as delivered.
+        let disconnected = engine.disconnect_all();
         let mut given_up = 0;
         for member in members.others() {
             let place = self.place(&member.identity.name);
@@ -317,12 +371,12 @@ impl Clustering {
         }
         let ended = engine.end_transient_sessions();
         error!(
-            by,
             incarnation,
-            given_up,
+            disconnected,
             ended,
-            "the other brokers hold this one to be down, because they could not reach it: it has ended the sessions that \
-             end with their connections, and joins again"
+            given_up,
+            "{why}: it has disconnected its clients, ended the sessions that end with their connections, and takes clients \
+             when it has joined the cluster again"
         );
         self.lives.send_replace(incarnation);
     }
@@ -339,6 +393,17 @@ impl Clustering {
         self.problems.lock().remove(address);
         self.tried.lock().insert(address.to_owned());
     }
+}
+
+/// Why a broker begins a new life.
+const ISOLATED: &str = "no more than half of the brokers hear this one";
+
+fn condemned_by(who: &str) -> String {
+    format!("{who} holds this broker to be down, because more than half could not reach it")
+}
+
+fn estranged_from(name: &str) -> String {
+    format!("this broker and {name} cannot reach each other, and others reach both")
 }
 
 /// What happens at this broker, for the control links.

@@ -22,6 +22,10 @@ pub struct View {
     pub encrypted: bool,
     /// When the certificate of this broker for links expires. `None`: there is none, or that cannot be read.
     pub certificate_expires: Option<WallTime>,
+    /// Whether it takes clients: it has joined the cluster in its present life.
+    pub takes_clients: bool,
+    /// Whether more than half of the brokers have heard it a moment ago. Otherwise it does not read from clients.
+    pub has_quorum: bool,
     /// Number of distinct topic filters that its sessions have subscribed to.
     pub filters: usize,
     /// The other brokers, by name.
@@ -103,7 +107,7 @@ pub struct Problem {
 
 impl Clustering {
     /// Returns the cluster as this broker sees it. `threads` is the number of IO threads.
-    pub fn view(&self, threads: usize) -> View {
+    pub fn view(&self, now: MonoTime, threads: usize) -> View {
         let members = self.members.lock();
         let me = members.me().clone();
         let settings = members.settings();
@@ -132,6 +136,7 @@ impl Clustering {
             }
         });
         let others = others.collect();
+        let (takes_clients, has_quorum) = (!members.is_joining(), members.has_quorum(now));
         drop(members);
         let problem = |(address, reason): (&String, &String)| Problem {
             address: address.clone(),
@@ -144,6 +149,8 @@ impl Clustering {
             incarnation: me.incarnation,
             encrypted: self.encrypted,
             certificate_expires: *self.certificate_expires.lock(),
+            takes_clients,
+            has_quorum,
             filters: self.engine.filters(),
             members: others,
             problems: self.problems.lock().iter().map(problem).collect(),
@@ -159,7 +166,7 @@ pub fn state_after(event: &Event) -> Option<(&str, &'static str)> {
         Event::Unreachable(member) => (member, State::Unreachable),
         Event::Down(member) => (member, State::Down),
         Event::Left(member) => (member, State::Left),
-        Event::Condemned(_) => return None,
+        Event::Condemned(_) | Event::Isolated | Event::Estranged(_) => return None,
     };
     Some((member, name(state)))
 }

@@ -12,7 +12,8 @@ const STATES: [&str; 5] = ["joining", "up", "unreachable", "down", "left"];
 /// Appends the metrics, if the broker belongs to a cluster.
 pub fn cluster(text: &mut String, shared: &Shared) {
     let Some(cluster) = &shared.cluster else { return };
-    let View { certificate_expires, filters, members, .. } = cluster.view(shared.watchdogs.len());
+    let view = cluster.view(shared.engine.clock.now(), shared.watchdogs.len());
+    let View { certificate_expires, takes_clients, has_quorum, filters, members, .. } = view;
     let name = "barid_cluster_certificate_expires_timestamp_seconds";
     let help = "When the certificate for links to other brokers expires, in seconds since 1970.";
     expiry(text, name, help, certificate_expires);
@@ -21,6 +22,21 @@ pub fn cluster(text: &mut String, shared: &Shared) {
     for state in STATES {
         let count = members.iter().filter(|member| member.state == state).count();
         let _ = writeln!(text, "{name}{{state=\"{state}\"}} {count}");
+    }
+    for (name, help, holds) in [
+        (
+            "barid_cluster_takes_clients",
+            "Whether the broker has joined the cluster, and takes clients.",
+            takes_clients,
+        ),
+        (
+            "barid_cluster_has_quorum",
+            "Whether more than half of the brokers hear this one. Otherwise it does not read from clients.",
+            has_quorum,
+        ),
+    ] {
+        header(text, name, "gauge", help);
+        let _ = writeln!(text, "{name} {}", u8::from(holds));
     }
     let name = "barid_cluster_filters";
     header(text, name, "gauge", "Distinct topic filters that the sessions of this broker have.");

@@ -41,11 +41,12 @@ pub async fn speak(
     let (mut told, mut last_told) = (Part::Nothing, None);
     let mut out = Vec::new();
     let mut heard_at = Instant::now();
+    let mut heartbeat = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                let mut members = clustering.members.lock();
-                Frame::Heartbeat(members.heartbeat(engine.clock.wall())).encode(&mut out);
+                heartbeat = Some(clustering.heartbeat(engine));
+                let members = clustering.members.lock();
                 if members.get(&peer.name).is_some_and(|member| member.hears_us) {
                     heard_at = Instant::now();
                 }
@@ -60,7 +61,10 @@ pub async fn speak(
                 return Ok(());
             }
             frame = frames.next() => match frame? {
-                Heard::Version(version) => clustering.engine().heard_of_us(place, version),
+                Heard::Version(version) => {
+                    clustering.engine().heard_of_us(place, version);
+                    clustering.on_heard(&peer);
+                }
                 Heard::End => return Ok(()),
             },
         }
@@ -79,6 +83,10 @@ pub async fn speak(
             {
                 Frame::Told(*version).encode(&mut out);
                 last_told = Some(*version);
+            }
+            // Behind everything that there was to tell when it was made.
+            if let Some(heartbeat) = heartbeat.take_if(|_| !has_more) {
+                Frame::Heartbeat(heartbeat).encode(&mut out);
             }
             send(&mut write, &out).await?;
             out.clear();
@@ -169,6 +177,7 @@ fn on_frame(
         Frame::Filter(change) => clustering.engine().on_change(place, change),
         Frame::Told(version) => {
             clustering.engine().on_told(place);
+            clustering.on_told(peer);
             Frame::Heard(version).encode(out);
         }
         Frame::Connected { tenant, client, at, begins_anew } => {

@@ -19,7 +19,7 @@ mod greeting;
 mod relaying;
 mod replicating;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use barid_peers::{Event, Identity, Members, Purpose, State, Timing};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{debug, warn};
 
@@ -92,8 +92,8 @@ pub struct Peering {
     encryption: LinkEncryption,
     /// The addresses in the configuration.
     configured: Vec<String>,
-    /// The addresses that have a task.
-    addresses: Mutex<HashSet<String>>,
+    /// The addresses that have a task, which is woken when the broker there has said hello: it can be reached now.
+    addresses: Mutex<HashMap<String, Arc<Notify>>>,
     /// The brokers to which there is a control link, and those whose message links have tasks.
     spoken_to: Mutex<HashSet<String>>,
     carried: Mutex<HashSet<(String, u64)>>,
@@ -246,8 +246,19 @@ impl Peering {
 
     /// Starts a task for an address that has none.
     fn reach(self: &Arc<Self>, address: String) {
-        if self.addresses.lock().insert(address.clone()) {
-            tokio::spawn(keep_speaking(Arc::clone(self), address));
+        let mut addresses = self.addresses.lock();
+        if !addresses.contains_key(&address) {
+            let said_hello = Arc::default();
+            addresses.insert(address.clone(), Arc::clone(&said_hello));
+            tokio::spawn(keep_speaking(Arc::clone(self), address, said_hello));
+        }
+    }
+
+    /// The broker at an address has said hello, so there should be a link to it as well.
+    fn reach_back(self: &Arc<Self>, address: &str) {
+        self.reach(address.to_owned());
+        if let Some(said_hello) = self.addresses.lock().get(address) {
+            said_hello.notify_one();
         }
     }
 
@@ -266,7 +277,7 @@ impl Peering {
 }
 
 /// Keeps a control link to the broker at an address.
-async fn keep_speaking(peering: Arc<Peering>, address: String) {
+async fn keep_speaking(peering: Arc<Peering>, address: String, said_hello: Arc<Notify>) {
     let stop = peering.stop.clone();
     loop {
         let incarnation = peering.clustering.me().incarnation;
@@ -296,7 +307,10 @@ async fn keep_speaking(peering: Arc<Peering>, address: String) {
                 if error.is_lasting() { LATER } else { AGAIN }
             }
         };
-        sleep(pause).await;
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = said_hello.notified() => {}
+        }
     }
 }
 
@@ -368,7 +382,7 @@ async fn serve(peering: &Arc<Peering>, greeted: Result<Greeted, NoLink>) -> Resu
     match greeted.outcome.purpose {
         Purpose::Control => {
             let place = clustering.place(&peer.name).expect("a member has a place");
-            peering.reach(peer.address.clone());
+            peering.reach_back(&peer.address);
             hear(clustering, &peering.shared.engine, greeted, place, peering.stop.clone()).await
         }
         Purpose::Messages(thread) => {

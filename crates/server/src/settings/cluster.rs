@@ -33,12 +33,26 @@ pub struct ClusterSettings {
     /// Number of slots, a power of two up to 4,096.
     #[serde(default = "slots")]
     pub slots: u16,
+    /// What the broker does when it has lost the quorum.
+    #[serde(default)]
+    pub without_quorum: WithoutQuorum,
     /// The secret of the cluster. The code that reads the configuration stores the contents of `secret_file` here.
     pub secret: Option<Secret>,
     /// Path of a file that holds the secret. White space around the secret is ignored.
     pub secret_file: Option<PathBuf>,
     /// TLS on the links. `None`: they are in plain text.
     pub tls: Option<ClusterTls>,
+}
+
+/// What a broker does that no more than half of its cluster can hear.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum WithoutQuorum {
+    /// It does not read from clients, and disconnects them after a while.
+    #[default]
+    Stop,
+    /// It goes on. Messages that it acknowledges may miss subscribers at the other brokers.
+    Serve,
 }
 
 /// The certificates for the links between the brokers of a cluster.

@@ -8,8 +8,23 @@
 //!   none is ever down by silence: each would hold the other for the dead one.
 //! - Down is for good. Messages that waited for the broker are given up, so it must not go on as if nothing had happened.
 //!   When it hears that it is held down, it ends what others rely on, and joins again with a new *incarnation*.
+//! - A broker takes messages from publishers only while it has the *quorum*: more than half of the brokers have heard it a
+//!   moment ago, so they do not hold it down. A subscription that the others would miss waits until each broker that may
+//!   have the quorum has heard of it.
+//! - A broker that has not had the quorum for [`Timing::patience`] is *isolated*, and one that cannot reach another one for so
+//!   long, while others can, is *estranged*. Both give up their place and join again.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `contact.rs` | whether another broker and this one hear each other |
+//! | `quorum.rs` | whether this broker may serve |
 
-use std::collections::BTreeMap;
+mod contact;
+mod quorum;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use barid_core::time::{MonoTime, WallTime};
@@ -17,6 +32,7 @@ use barid_core::time::{MonoTime, WallTime};
 use crate::error::Refusal;
 use crate::frame::{Heartbeat, Seen, Verdict};
 use crate::identity::Identity;
+use contact::Contact;
 
 /// How long a broker that is down or has left is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,11 +44,17 @@ pub struct Timing {
     pub heartbeat: Duration,
     /// Silence after which a broker is unreachable.
     pub silence: Duration,
+    /// Time without quorum, or without contact to another broker, after which a broker gives up its place.
+    pub patience: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { heartbeat: Duration::from_millis(250), silence: Duration::from_secs(1) }
+        Self {
+            heartbeat: Duration::from_millis(250),
+            silence: Duration::from_secs(1),
+            patience: Duration::from_secs(5),
+        }
     }
 }
 
@@ -66,6 +88,11 @@ pub enum Event {
     Left(String),
     /// Another broker, of this name, holds this broker to be down.
     Condemned(String),
+    /// This broker has not had the quorum for a while.
+    Isolated,
+    /// This broker and another one, of this name, have not heard each other for a while, and others hear both. Of the two,
+    /// the one with the greater name gives up its place.
+    Estranged(String),
 }
 
 /// Another broker.
@@ -84,12 +111,20 @@ pub struct Member {
     pub settings: u64,
     /// Whether it has said that it hears this broker.
     pub hears_us: bool,
+    /// What the two know of each other.
+    contact: Contact,
     /// When its last heartbeat arrived, and its number.
     heard: (MonoTime, u64),
     /// Whether its host refuses connections.
     is_refused: bool,
+    /// Whether it serves.
+    serves: bool,
+    /// Whether a broker of this name has served, or may have: it counts for a quorum until it leaves by itself.
+    counts: bool,
+    /// The number of brokers that count, as it says.
+    brokers: usize,
     /// What it thinks of the others, by name.
-    seen: BTreeMap<String, (u64, Verdict)>,
+    seen: BTreeMap<String, Seen>,
 }
 
 /// All brokers of a cluster, as one of them sees them.
@@ -103,16 +138,49 @@ pub struct Members {
     most: usize,
     /// Addresses of brokers that others have named and that have not said hello here.
     named: BTreeMap<String, String>,
-    /// Number of heartbeats sent.
+    /// Number of heartbeats sent, and when the last ones were.
     sent: u64,
+    sent_at: VecDeque<(u64, MonoTime)>,
+    /// Whether the broker does not serve yet in its present life.
+    is_joining: bool,
+    /// Since when it has served without having the quorum.
+    without_quorum_since: Option<MonoTime>,
+    /// Whether it serves without the quorum.
+    always_serves: bool,
+    /// Number of brokers that count for a quorum at least.
+    least: usize,
 }
 
 impl Members {
     /// Begins alone. `most` is the maximum number of other brokers; `settings` a hash of the settings that all brokers
     /// should have in common.
     pub fn new(me: Identity, timing: Timing, most: usize, settings: u64) -> Self {
-        let (others, named) = (BTreeMap::new(), BTreeMap::new());
-        Self { me, timing, settings, others, most, named, sent: 0 }
+        Self {
+            me,
+            timing,
+            settings,
+            others: BTreeMap::new(),
+            most,
+            named: BTreeMap::new(),
+            sent: 0,
+            sent_at: VecDeque::new(),
+            is_joining: true,
+            without_quorum_since: None,
+            always_serves: false,
+            least: 1,
+        }
+    }
+
+    /// The same, for a cluster that has so many brokers at least, this one included.
+    #[must_use]
+    pub fn of_at_least(self, brokers: usize) -> Self {
+        Self { least: brokers, ..self }
+    }
+
+    /// The same, for a broker that serves without the quorum.
+    #[must_use]
+    pub fn always_serving(self) -> Self {
+        Self { always_serves: true, ..self }
     }
 
     /// This broker.
@@ -145,10 +213,11 @@ impl Members {
     /// # Errors
     /// The reason why it may not.
     pub fn admits(&self, peer: &Identity) -> Result<(), Refusal> {
-        let Some(known) = self.others.get(&peer.name) else {
-            let is_full = self.counted().count() >= self.most;
-            return if is_full { Err(Refusal::Full((self.most + 1).to_string())) } else { Ok(()) };
-        };
+        let is_full = self.counted().count() >= self.most;
+        if is_full && !self.others.contains_key(&peer.name) {
+            return Err(Refusal::Full((self.most + 1).to_string()));
+        }
+        let Some(known) = self.others.get(&peer.name) else { return Ok(()) };
         let is_over = matches!(known.state, State::Down | State::Left);
         if peer.incarnation < known.identity.incarnation
             || (peer.incarnation == known.identity.incarnation && is_over)
@@ -175,6 +244,8 @@ impl Members {
                 events.push(Event::Down(peer.name.clone()));
             }
         }
+        let former = self.others.get(&peer.name);
+        let counts = former.is_some_and(|it| it.counts && it.state != State::Left);
         let member = Member {
             identity: peer.clone(),
             state: State::Joining,
@@ -182,8 +253,12 @@ impl Members {
             ahead: 0,
             settings: 0,
             hears_us: false,
+            contact: Contact::default(),
             heard: (now, 0),
             is_refused: false,
+            serves: false,
+            counts,
+            brokers: 0,
             seen: BTreeMap::new(),
         };
         self.others.insert(peer.name.clone(), member);
@@ -198,6 +273,9 @@ impl Members {
         heartbeat: Heartbeat,
         events: &mut Vec<Event>,
     ) {
+        let support = self.timing.support();
+        let sent_at = &self.sent_at;
+        let sent = |number| sent_at.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);
         let Some(member) = self.others.get_mut(name) else { return };
         if member.identity.incarnation != incarnation
             || matches!(member.state, State::Down | State::Left)
@@ -208,22 +286,30 @@ impl Members {
         member.settings = heartbeat.settings;
         member.heard = (now, heartbeat.number);
         member.is_refused = false;
+        (member.serves, member.brokers) = (heartbeat.serves, heartbeat.brokers.into());
+        member.counts |= heartbeat.serves;
         member.seen.clear();
         member.hears_us = false;
         for seen in heartbeat.seen {
             if seen.name == self.me.name {
                 if seen.incarnation == self.me.incarnation {
                     member.hears_us = seen.verdict == Verdict::Up;
+                    member.contact.has_heard_number = seen.heard;
+                    if seen.waits
+                        && let Some(at) = sent(seen.heard)
+                    {
+                        member.contact.supports(at.after(support));
+                    }
                     if seen.verdict == Verdict::Down {
                         events.push(Event::Condemned(name.to_owned()));
                     }
                 }
                 continue;
             }
-            member.seen.insert(seen.name.clone(), (seen.incarnation, seen.verdict));
             if seen.verdict == Verdict::Up && self.named.len() < self.most && seen.name != name {
-                self.named.insert(seen.name, seen.address);
+                self.named.insert(seen.name.clone(), seen.address.clone());
             }
+            member.seen.insert(seen.name.clone(), seen);
         }
         if matches!(member.state, State::Joining | State::Unreachable) {
             (member.state, member.since) = (State::Up, now);
@@ -267,8 +353,15 @@ impl Members {
                 (member.state, member.since) = (State::Unreachable, now);
                 events.push(Event::Unreachable(name.clone()));
             }
+            let hears_each_other = match member.state {
+                State::Joining | State::Down | State::Left => true,
+                State::Up => member.hears_us,
+                State::Unreachable => false,
+            };
+            member.contact.note(now, hears_each_other);
         }
         self.conclude(now, events);
+        self.look_at_oneself(now, events);
         self.others.retain(|_, member| {
             let is_over = matches!(member.state, State::Down | State::Left);
             !(is_over && now.since(member.since) >= REMEMBERED)
@@ -278,24 +371,39 @@ impl Members {
     /// This broker begins a new life.
     pub fn begin_anew(&mut self, incarnation: u64) {
         self.me.incarnation = incarnation;
-        self.sent = 0;
+        (self.sent, self.is_joining) = (0, true);
+        self.sent_at.clear();
         for member in self.others.values_mut() {
-            member.hears_us = false;
+            (member.hears_us, member.contact) = (false, Contact::default());
         }
     }
 
-    /// Returns the next heartbeat.
-    pub fn heartbeat(&mut self, wall: WallTime) -> Heartbeat {
+    /// Returns the next heartbeat. From now on, subscriptions [wait](Self::is_waited_for) for each broker whose heartbeats
+    /// it says are heard.
+    pub fn heartbeat(&mut self, now: MonoTime, wall: WallTime) -> Heartbeat {
         self.sent += 1;
+        self.sent_at.push_back((self.sent, now));
+        while self.sent_at.front().is_some_and(|(_, at)| now.since(*at) >= self.timing.silence) {
+            self.sent_at.pop_front();
+        }
+        self.support_others();
         let seen = |(name, member): (&String, &Member)| Seen {
             name: name.clone(),
             address: member.identity.address.clone(),
             incarnation: member.identity.incarnation,
             verdict: member.verdict(),
             heard: member.heard.1,
+            waits: member.contact.supports_it,
         };
         let seen = self.others.iter().map(seen).collect();
-        Heartbeat { number: self.sent, wall: wall.as_millis(), settings: self.settings, seen }
+        Heartbeat {
+            number: self.sent,
+            wall: wall.as_millis(),
+            settings: self.settings,
+            serves: !self.is_joining,
+            brokers: u16::try_from(self.brokers(now)).expect("members are few"),
+            seen,
+        }
     }
 
     /// The other brokers that are neither down nor gone by themselves.
@@ -304,31 +412,37 @@ impl Members {
         self.others.iter().filter(move |(_, member)| is_counted(member))
     }
 
+    /// The other brokers whose heartbeats arrive.
+    fn up(&self) -> impl Iterator<Item = (&String, &Member)> {
+        self.others.iter().filter(|(_, member)| member.state == State::Up)
+    }
+
     /// Finds those that are down.
     fn conclude(&mut self, now: MonoTime, events: &mut Vec<Event>) {
-        let brokers = self.counted().count() + 1;
+        let brokers = self.brokers(now);
         let mut down = Vec::new();
         for (name, member) in
             self.counted().filter(|(_, member)| member.state == State::Unreachable)
         {
-            let (mut missing, mut gone) = (1, usize::from(member.is_refused));
-            for (_, witness) in self.counted().filter(|(_, witness)| witness.state == State::Up) {
-                match witness.seen.get(name) {
-                    // One that holds it down has its reasons, and messages for it are given up already.
-                    Some((incarnation, Verdict::Down))
-                        if *incarnation == member.identity.incarnation =>
-                    {
-                        missing += brokers;
-                    }
-                    Some((incarnation, verdict)) if *incarnation == member.identity.incarnation => {
-                        missing += usize::from(*verdict != Verdict::Up);
-                        gone += usize::from(*verdict == Verdict::Gone);
-                    }
-                    _ => {}
+            // Who does not serve is not one of those that have to agree.
+            let mut missing = usize::from(!self.is_joining);
+            let (mut gone, mut is_held_down) = (usize::from(member.is_refused), false);
+            for (_, witness) in self.up() {
+                let seen = witness.seen.get(name);
+                let Some(Seen { incarnation, verdict, .. }) = seen else { continue };
+                // Its former life has ended before the next one began.
+                is_held_down |= *incarnation > member.identity.incarnation;
+                if *incarnation != member.identity.incarnation {
+                    continue;
                 }
+                missing += usize::from(witness.serves && *verdict != Verdict::Up);
+                gone += usize::from(*verdict == Verdict::Gone);
+                // One that holds it down has its reasons, and messages for it are given up already.
+                is_held_down |= *verdict == Verdict::Down;
             }
-            let witnesses = (brokers - 1).min(2);
-            if (brokers > 2 && missing * 2 > brokers) || missing > brokers || gone >= witnesses {
+            let is_missed = brokers > 2 && missing * 2 > brokers;
+            let is_gone = gone >= self.counted().count().min(2);
+            if is_held_down || is_missed || is_gone {
                 down.push(name.clone());
             }
         }
@@ -349,187 +463,5 @@ impl Member {
             State::Unreachable => Verdict::Unreachable,
             State::Down | State::Left => Verdict::Down,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WALL: WallTime = WallTime::from_millis(1_000_000);
-
-    fn at(millis: u64) -> MonoTime {
-        MonoTime::from_millis(millis)
-    }
-
-    fn identity(name: &str, incarnation: u64) -> Identity {
-        Identity {
-            cluster: "c".into(),
-            name: name.into(),
-            incarnation,
-            address: format!("{name}:1"),
-            software: "0".into(),
-            placement: 0,
-        }
-    }
-
-    /// Brokers that hear each other, unless they are cut off.
-    struct World {
-        all: Vec<Members>,
-        now: MonoTime,
-        events: Vec<Vec<Event>>,
-    }
-
-    impl World {
-        fn new(count: usize) -> Self {
-            let names: Vec<_> = (0..count).map(|index| index.to_string()).collect();
-            let timing = Timing::default();
-            let mut all: Vec<_> =
-                names.iter().map(|name| Members::new(identity(name, 1), timing, 8, 0)).collect();
-            for members in &mut all {
-                let me = members.me.name.clone();
-                for name in names.iter().filter(|name| **name != me) {
-                    members.on_hello(at(0), &identity(name, 1), &mut vec![]);
-                }
-            }
-            let mut world = Self { all, now: at(0), events: vec![vec![]; count] };
-            world.pass(500, |_, _| true);
-            world.events.iter_mut().for_each(Vec::clear);
-            world
-        }
-
-        /// Lets time pass. `hears` says whether the second broker hears the first one.
-        fn pass(&mut self, millis: u64, hears: impl Fn(usize, usize) -> bool) {
-            for _ in 0..millis / 250 {
-                self.now = self.now.after(Duration::from_millis(250));
-                for from in 0..self.all.len() {
-                    let heartbeat = self.all[from].heartbeat(WALL);
-                    let me = self.all[from].me.clone();
-                    for to in 0..self.all.len() {
-                        if to != from && hears(from, to) {
-                            self.all[to].on_heartbeat(
-                                (self.now, WALL),
-                                (&me.name, me.incarnation),
-                                heartbeat.clone(),
-                                &mut self.events[to],
-                            );
-                        }
-                    }
-                }
-                for (members, events) in self.all.iter_mut().zip(&mut self.events) {
-                    members.on_tick(self.now, events);
-                }
-            }
-        }
-
-        fn state(&self, of: usize, at: usize) -> State {
-            self.all[at].others[&of.to_string()].state
-        }
-    }
-
-    #[test]
-    fn whoever_is_silent_to_most_is_down_for_good() {
-        let mut world = World::new(3);
-        assert_eq!(world.state(2, 0), State::Up);
-        world.pass(1_000, |from, _| from != 2);
-        assert_eq!(world.state(2, 0), State::Unreachable);
-        world.pass(500, |from, _| from != 2);
-        assert_eq!((world.state(2, 0), world.state(2, 1)), (State::Down, State::Down));
-        let expected = [Event::Unreachable("2".into()), Event::Down("2".into())];
-        assert_eq!(world.events[0], expected);
-        // It hears that it is held down, and they hear nothing from it any more.
-        world.pass(500, |_, _| true);
-        assert!(world.events[2].contains(&Event::Condemned("0".into())));
-        assert_eq!(world.state(2, 0), State::Down);
-        assert_eq!(world.all[0].admits(&identity("2", 1)), Err(Refusal::Down));
-        // Its next incarnation may come.
-        let (again, now) = (identity("2", 2), world.now);
-        assert_eq!(world.all[0].admits(&again), Ok(()));
-        world.all[0].on_hello(now, &again, &mut world.events[0]);
-        assert_eq!(world.state(2, 0), State::Joining);
-    }
-
-    #[test]
-    fn whoever_is_silent_to_one_only_is_not_down() {
-        let mut world = World::new(5);
-        world.pass(3_000, |from, to| (from, to) != (2, 0));
-        assert_eq!((world.state(2, 0), world.state(2, 1)), (State::Unreachable, State::Up));
-        world.pass(500, |_, _| true);
-        assert_eq!(world.state(2, 0), State::Up);
-    }
-
-    #[test]
-    fn of_two_brokers_none_is_down_by_silence() {
-        let mut world = World::new(2);
-        world.pass(60_000, |_, _| false);
-        assert_eq!(
-            (world.state(1, 0), world.state(0, 1)),
-            (State::Unreachable, State::Unreachable)
-        );
-        // But a process that has ended is.
-        let (now, mut events) = (world.now, vec![]);
-        world.all[0].on_refused(now, "1:1", &mut events);
-        assert_eq!(events, [Event::Down("1".into())]);
-    }
-
-    #[test]
-    fn of_three_brokers_two_must_see_that_a_process_has_ended() {
-        let mut world = World::new(4);
-        world.pass(1_000, |from, to| (from, to) != (3, 0));
-        let (now, mut events) = (world.now, vec![]);
-        world.all[0].on_refused(now, "3:1", &mut events);
-        assert_eq!(events, [], "to the others it is up");
-    }
-
-    #[test]
-    fn the_smaller_part_of_a_cluster_holds_nobody_down() {
-        let mut world = World::new(5);
-        let in_minority = |broker: usize| broker < 2;
-        world.pass(5_000, |from, to| in_minority(from) == in_minority(to));
-        assert_eq!(
-            (world.state(3, 0), world.state(4, 1)),
-            (State::Unreachable, State::Unreachable)
-        );
-        assert_eq!((world.state(0, 3), world.state(1, 4)), (State::Down, State::Down));
-    }
-
-    #[test]
-    fn names_are_not_taken_from_those_who_live() {
-        let world = World::new(2);
-        let elsewhere = Identity { address: "elsewhere:1".into(), ..identity("1", 2) };
-        assert_eq!(world.all[0].admits(&elsewhere), Err(Refusal::NameTaken));
-        assert_eq!(world.all[0].admits(&identity("1", 2)), Ok(()), "it was started again");
-        assert_eq!(world.all[0].admits(&identity("1", 0)), Err(Refusal::Down), "an earlier life");
-    }
-
-    #[test]
-    fn a_restarted_broker_ends_its_former_life() {
-        let mut world = World::new(2);
-        let mut events = vec![];
-        world.all[0].on_hello(at(900), &identity("1", 2), &mut events);
-        assert_eq!(events, [Event::Down("1".into()), Event::Joining("1".into())]);
-    }
-
-    #[test]
-    fn members_name_members() {
-        let mut world = World::new(2);
-        let mut events = vec![];
-        world.all[1].on_hello(at(600), &identity("new", 1), &mut events);
-        world.pass(250, |_, _| true);
-        assert_eq!(world.all[0].named().collect::<Vec<_>>(), ["new:1"]);
-        world.all[0].on_hello(at(800), &identity("new", 1), &mut events);
-        assert_eq!(world.all[0].named().count(), 0);
-    }
-
-    #[test]
-    fn there_are_no_more_members_than_allowed() {
-        let mut members = Members::new(identity("me", 1), Timing::default(), 2, 0);
-        for name in ["a", "b"] {
-            assert_eq!(members.admits(&identity(name, 1)), Ok(()));
-            members.on_hello(at(0), &identity(name, 1), &mut vec![]);
-        }
-        assert_eq!(members.admits(&identity("c", 1)), Err(Refusal::Full("3".into())));
-        members.on_leaving(at(1), ("a", 1), &mut vec![]);
-        assert_eq!(members.admits(&identity("c", 1)), Ok(()));
     }
 }

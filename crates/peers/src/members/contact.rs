@@ -1,0 +1,48 @@
+//! Whether another broker and this one hear each other.
+
+use barid_core::time::MonoTime;
+
+/// What a broker and another one know of each other, in their present lives.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contact {
+    /// It has told all its filters.
+    pub(super) has_told: bool,
+    /// It has heard of all filters that this broker had.
+    pub(super) has_heard: bool,
+    /// The number of the last heartbeat of this broker that it has heard.
+    pub(super) has_heard_number: u64,
+    /// Whether it is told that it is heard, which lets it serve.
+    pub(super) supports_it: bool,
+    /// Whether it was told so once: subscriptions wait for it, because it may serve.
+    pub(super) is_waited_for: bool,
+    /// Until when it does not hold this broker to be unreachable. `None`: it has never let this broker serve.
+    pub(super) supports_until: Option<MonoTime>,
+    /// Whether others were told that it cannot be reached.
+    pub(super) is_doubted: Option<Doubt>,
+    /// Since when one of the two has not heard the other one.
+    pub(super) lost_since: Option<MonoTime>,
+}
+
+/// Others were told that a broker cannot be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// They are told so.
+    Present,
+    /// They are told that it can be reached, since the heartbeat with this number.
+    Withdrawn(u64),
+}
+
+impl Contact {
+    /// The other broker does not hold this one to be unreachable before `until`.
+    pub(super) fn supports(&mut self, until: MonoTime) {
+        self.supports_until = self.supports_until.max(Some(until));
+    }
+
+    /// Notes whether the two hear each other now.
+    pub(super) fn note(&mut self, now: MonoTime, hear_each_other: bool) {
+        match hear_each_other {
+            true => self.lost_since = None,
+            false => _ = self.lost_since.get_or_insert(now),
+        }
+    }
+}

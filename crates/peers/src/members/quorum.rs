@@ -1,0 +1,206 @@
+//! Whether this broker may serve: take clients, and acknowledge what they publish.
+//!
+//! A message that is acknowledged must reach everybody whose SUBACK came before it. So a broker acknowledges only while no
+//! other one has stopped to wait for it, which the others do when they hold it down. Of two sets of brokers, each more than half
+//! of all, one broker is in both: as long as more than half do not hold this one to be unreachable, it is not down.
+//!
+//! - The other side counts the silence from when a heartbeat *arrives*, and this side from when it was *sent*, a tenth less. So
+//!   this broker knows first.
+//! - A broker that has said of another one that it cannot be reached lets it serve again only when all others have heard that
+//!   it has changed its mind, and do not hold that one down: until then they may count what it has said before.
+
+use std::time::Duration;
+
+use barid_core::time::MonoTime;
+
+use super::contact::Doubt;
+use super::{Event, Member, Members, State, Timing};
+use crate::frame::{Seen, Verdict};
+
+/// The end of time.
+const ALWAYS: MonoTime = MonoTime::from_millis(u64::MAX);
+
+impl Timing {
+    /// Time for which a heartbeat that was heard keeps its sender from being unreachable, from when it was sent. Less than
+    /// [`Self::silence`], because clocks run at different rates.
+    pub(super) fn support(&self) -> Duration {
+        self.silence * 9 / 10
+    }
+}
+
+impl Members {
+    /// The number of brokers more than half of which are a quorum. A broker that is down is one of them; who has left is none,
+    /// when what it has said before is forgotten.
+    pub(super) fn brokers(&self, now: MonoTime) -> usize {
+        let counts = |member: &&Member| match member.state {
+            State::Left => member.counts && now.since(member.since) < self.timing.silence,
+            // Who joins does not know yet who serves.
+            _ => member.counts || self.is_joining,
+        };
+        let own = self.others.values().filter(counts).count() + 1;
+        // Others may know more of them.
+        let of_others = self.counted().filter(|(_, member)| member.serves);
+        of_others.map(|(_, member)| member.brokers).fold(own.max(self.least), usize::max)
+    }
+
+    /// Until when this broker has the quorum, as far as it knows now. Of two brokers each has it: none is ever down by silence.
+    pub fn quorum_until(&self, now: MonoTime) -> MonoTime {
+        self.heard_until(now, |member| member.serves)
+    }
+
+    /// Until when this broker and others are more than half, of those that `count`.
+    fn heard_until(&self, now: MonoTime, counts: impl Fn(&Member) -> bool) -> MonoTime {
+        let brokers = self.brokers(now);
+        if self.always_serves || brokers <= 2 {
+            return ALWAYS;
+        }
+        let supporters = self.counted().filter(|(_, member)| counts(member));
+        let mut supports: Vec<_> =
+            supporters.filter_map(|(_, member)| member.contact.supports_until).collect();
+        supports.sort_unstable_by(|one, other| other.cmp(one));
+        // With this broker, so many others are more than half.
+        supports.get(brokers / 2 - 1).copied().unwrap_or_default()
+    }
+
+    /// Whether this broker has the quorum now.
+    pub fn has_quorum(&self, now: MonoTime) -> bool {
+        now < self.quorum_until(now)
+    }
+
+    /// Until when this broker may acknowledge messages, as far as it knows now.
+    pub fn serves_until(&self, now: MonoTime) -> MonoTime {
+        if self.is_joining { MonoTime::default() } else { self.quorum_until(now) }
+    }
+
+    /// Whether this broker does not serve yet in its present life.
+    pub fn is_joining(&self) -> bool {
+        self.is_joining
+    }
+
+    /// Another broker has told all its filters.
+    pub fn on_told(&mut self, name: &str, incarnation: u64) {
+        if let Some(member) = self.others.get_mut(name)
+            && member.identity.incarnation == incarnation
+        {
+            member.contact.has_told = true;
+        }
+    }
+
+    /// Another broker has heard of all filters that this one had.
+    pub fn on_heard(&mut self, name: &str, incarnation: u64) {
+        if let Some(member) = self.others.get_mut(name)
+            && member.identity.incarnation == incarnation
+        {
+            member.contact.has_heard = true;
+        }
+    }
+
+    /// Finds out which other brokers may be told that they are heard, with the heartbeat whose number is `sent`.
+    pub(super) fn support_others(&mut self) {
+        let number = self.sent;
+        for member in self.others.values_mut() {
+            let contact = &mut member.contact;
+            contact.is_doubted = match (member.state, contact.is_doubted) {
+                (State::Joining | State::Up, Some(Doubt::Present)) => {
+                    Some(Doubt::Withdrawn(number))
+                }
+                (State::Joining | State::Up, doubt) => doubt,
+                _ => Some(Doubt::Present),
+            };
+        }
+        let is_believed = |name: &str, incarnation: u64, since: u64| {
+            self.counted().filter(|(other, _)| *other != name).all(|(_, witness)| {
+                let seen = witness.seen.get(name);
+                let is_down = |seen: &Seen| seen.is(incarnation, Verdict::Down);
+                witness.contact.has_heard_number >= since && !seen.is_some_and(is_down)
+            })
+        };
+        let believed = |(name, member): (&String, &Member)| match member.contact.is_doubted {
+            None => true,
+            Some(Doubt::Present) => false,
+            Some(Doubt::Withdrawn(since)) => is_believed(name, member.identity.incarnation, since),
+        };
+        // A broker that begins to serve must wait for all that serve already, so it must know them.
+        let knows_others = |(name, member): (&String, &Member)| {
+            self.counted().filter(|(other, _)| *other != name).all(|(other, known)| {
+                let seen = member.seen.get(other);
+                seen.is_some_and(|seen| {
+                    seen.incarnation == known.identity.incarnation && seen.verdict != Verdict::Down
+                })
+            })
+        };
+        let may_serve = |one: (&String, &Member)| {
+            let contact = &one.1.contact;
+            let is_known = contact.is_waited_for || (contact.has_heard && knows_others(one));
+            (believed(one), is_known)
+        };
+        let may_serve: Vec<_> = self.others.iter().map(may_serve).collect();
+        for (member, (is_believed, is_known)) in self.others.values_mut().zip(may_serve) {
+            let contact = &mut member.contact;
+            if is_believed {
+                contact.is_doubted = None;
+            }
+            contact.supports_it = is_known && is_believed;
+            contact.is_waited_for |= contact.supports_it;
+            member.counts |= member.contact.is_waited_for;
+        }
+    }
+
+    /// Whether subscriptions must wait until another broker has heard of them.
+    pub fn is_waited_for(&self, now: MonoTime, name: &str) -> bool {
+        let Some(member) = self.others.get(name) else { return false };
+        let needs_no_quorum = self.quorum_until(now) == ALWAYS;
+        match member.state {
+            State::Down | State::Left => false,
+            State::Up if needs_no_quorum => member.hears_us,
+            State::Joining | State::Unreachable if needs_no_quorum => false,
+            State::Joining | State::Up | State::Unreachable => member.contact.is_waited_for,
+        }
+    }
+
+    /// Whether this broker may begin to serve in its present life: it knows the filters of all others, and they all wait for
+    /// each other. If so, it does from now on.
+    pub fn begin_to_serve(&mut self, now: MonoTime) -> bool {
+        let needs_no_quorum = self.always_serves || self.brokers(now) <= 2;
+        let knows_all = self.counted().all(|(_, member)| match member.state {
+            State::Up if needs_no_quorum => member.contact.has_told,
+            State::Up => {
+                let contact = &member.contact;
+                contact.has_told && contact.is_waited_for && contact.supports_until.is_some()
+            }
+            state => state == State::Unreachable && needs_no_quorum,
+        });
+        // Others may not serve either before this broker does.
+        if knows_all && now < self.heard_until(now, |_| true) {
+            self.is_joining = false;
+        }
+        !self.is_joining
+    }
+
+    /// Finds out whether this broker should give up its place.
+    pub(super) fn look_at_oneself(&mut self, now: MonoTime, events: &mut Vec<Event>) {
+        let (until, patience) = (self.quorum_until(now), self.timing.patience);
+        if self.is_joining || now < until {
+            self.without_quorum_since = None;
+        } else if now.since(*self.without_quorum_since.get_or_insert(now)) >= patience {
+            events.push(Event::Isolated);
+            return;
+        }
+        if self.is_joining || until == ALWAYS {
+            return;
+        }
+        let is_heard_by_others = |name: &str, incarnation: u64| {
+            let is_up = |seen: &Seen| seen.is(incarnation, Verdict::Up);
+            self.up().any(|(_, witness)| witness.seen.get(name).is_some_and(is_up))
+        };
+        let estranged = self.counted().find(|(name, member)| {
+            let is_lost = member.contact.lost_since.is_some_and(|it| now.since(it) >= patience);
+            is_lost
+                && self.me.name > **name
+                && is_heard_by_others(name, member.identity.incarnation)
+        });
+        if let Some((name, _)) = estranged {
+            events.push(Event::Estranged(name.clone()));
+        }
+    }
+}

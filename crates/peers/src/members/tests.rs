@@ -1,0 +1,178 @@
+use super::*;
+
+const WALL: WallTime = WallTime::from_millis(1_000_000);
+
+fn at(millis: u64) -> MonoTime {
+    MonoTime::from_millis(millis)
+}
+
+fn identity(name: &str, incarnation: u64) -> Identity {
+    Identity {
+        cluster: "c".into(),
+        name: name.into(),
+        incarnation,
+        address: format!("{name}:1"),
+        software: "0".into(),
+        placement: 0,
+    }
+}
+
+/// Brokers that hear each other, unless they are cut off.
+struct World {
+    all: Vec<Members>,
+    now: MonoTime,
+    events: Vec<Vec<Event>>,
+}
+
+impl World {
+    fn new(count: usize) -> Self {
+        let names: Vec<_> = (0..count).map(|index| index.to_string()).collect();
+        let timing = Timing::default();
+        let mut all: Vec<_> =
+            names.iter().map(|name| Members::new(identity(name, 1), timing, 8, 0)).collect();
+        for members in &mut all {
+            let me = members.me.name.clone();
+            for name in names.iter().filter(|name| **name != me) {
+                members.on_hello(at(0), &identity(name, 1), &mut vec![]);
+                members.on_told(name, 1);
+                members.on_heard(name, 1);
+            }
+        }
+        let mut world = Self { all, now: at(0), events: vec![vec![]; count] };
+        world.pass(1_000, |_, _| true);
+        for members in &mut world.all {
+            assert!(members.begin_to_serve(world.now));
+        }
+        world.pass(500, |_, _| true);
+        world.events.iter_mut().for_each(Vec::clear);
+        world
+    }
+
+    /// Lets time pass. `hears` says whether the second broker hears the first one.
+    fn pass(&mut self, millis: u64, hears: impl Fn(usize, usize) -> bool) {
+        for _ in 0..millis / 250 {
+            self.now = self.now.after(Duration::from_millis(250));
+            for from in 0..self.all.len() {
+                let heartbeat = self.all[from].heartbeat(self.now, WALL);
+                let me = self.all[from].me.clone();
+                for to in 0..self.all.len() {
+                    if to != from && hears(from, to) {
+                        self.all[to].on_heartbeat(
+                            (self.now, WALL),
+                            (&me.name, me.incarnation),
+                            heartbeat.clone(),
+                            &mut self.events[to],
+                        );
+                    }
+                }
+            }
+            for (members, events) in self.all.iter_mut().zip(&mut self.events) {
+                members.on_tick(self.now, events);
+            }
+        }
+    }
+
+    fn state(&self, of: usize, at: usize) -> State {
+        self.all[at].others[&of.to_string()].state
+    }
+}
+
+#[test]
+fn whoever_is_silent_to_most_is_down_for_good() {
+    let mut world = World::new(3);
+    assert_eq!(world.state(2, 0), State::Up);
+    world.pass(1_000, |from, _| from != 2);
+    assert_eq!(world.state(2, 0), State::Unreachable);
+    world.pass(500, |from, _| from != 2);
+    assert_eq!((world.state(2, 0), world.state(2, 1)), (State::Down, State::Down));
+    let expected = [Event::Unreachable("2".into()), Event::Down("2".into())];
+    assert_eq!(world.events[0], expected);
+    // It hears that it is held down, and they hear nothing from it any more.
+    world.pass(500, |_, _| true);
+    assert!(world.events[2].contains(&Event::Condemned("0".into())));
+    assert_eq!(world.state(2, 0), State::Down);
+    assert_eq!(world.all[0].admits(&identity("2", 1)), Err(Refusal::Down));
+    // Its next incarnation may come.
+    let (again, now) = (identity("2", 2), world.now);
+    assert_eq!(world.all[0].admits(&again), Ok(()));
+    world.all[0].on_hello(now, &again, &mut world.events[0]);
+    assert_eq!(world.state(2, 0), State::Joining);
+}
+
+#[test]
+fn whoever_is_silent_to_one_only_is_not_down() {
+    let mut world = World::new(5);
+    world.pass(3_000, |from, to| (from, to) != (2, 0));
+    assert_eq!((world.state(2, 0), world.state(2, 1)), (State::Unreachable, State::Up));
+    world.pass(500, |_, _| true);
+    assert_eq!(world.state(2, 0), State::Up);
+}
+
+#[test]
+fn of_two_brokers_none_is_down_by_silence() {
+    let mut world = World::new(2);
+    world.pass(60_000, |_, _| false);
+    assert_eq!((world.state(1, 0), world.state(0, 1)), (State::Unreachable, State::Unreachable));
+    // But a process that has ended is.
+    let (now, mut events) = (world.now, vec![]);
+    world.all[0].on_refused(now, "1:1", &mut events);
+    assert_eq!(events, [Event::Down("1".into())]);
+}
+
+#[test]
+fn of_three_brokers_two_must_see_that_a_process_has_ended() {
+    let mut world = World::new(4);
+    world.pass(1_000, |from, to| (from, to) != (3, 0));
+    let (now, mut events) = (world.now, vec![]);
+    world.all[0].on_refused(now, "3:1", &mut events);
+    assert_eq!(events, [], "to the others it is up");
+}
+
+#[test]
+fn the_smaller_part_of_a_cluster_holds_nobody_down() {
+    let mut world = World::new(5);
+    let in_minority = |broker: usize| broker < 2;
+    world.pass(5_000, |from, to| in_minority(from) == in_minority(to));
+    assert_eq!((world.state(3, 0), world.state(4, 1)), (State::Unreachable, State::Unreachable));
+    assert_eq!((world.state(0, 3), world.state(1, 4)), (State::Down, State::Down));
+}
+
+#[test]
+fn names_are_not_taken_from_those_who_live() {
+    let world = World::new(2);
+    let elsewhere = Identity { address: "elsewhere:1".into(), ..identity("1", 2) };
+    assert_eq!(world.all[0].admits(&elsewhere), Err(Refusal::NameTaken));
+    assert_eq!(world.all[0].admits(&identity("1", 2)), Ok(()), "it was started again");
+    assert_eq!(world.all[0].admits(&identity("1", 0)), Err(Refusal::Down), "an earlier life");
+}
+
+#[test]
+fn a_restarted_broker_ends_its_former_life() {
+    let mut world = World::new(2);
+    let mut events = vec![];
+    world.all[0].on_hello(at(900), &identity("1", 2), &mut events);
+    assert_eq!(events, [Event::Down("1".into()), Event::Joining("1".into())]);
+}
+
+#[test]
+fn members_name_members() {
+    let mut world = World::new(2);
+    let mut events = vec![];
+    world.all[1].on_hello(at(600), &identity("new", 1), &mut events);
+    world.pass(250, |_, _| true);
+    assert_eq!(world.all[0].named().collect::<Vec<_>>(), ["new:1"]);
+    world.all[0].on_hello(at(800), &identity("new", 1), &mut events);
+    assert_eq!(world.all[0].named().count(), 0);
+}
+
+#[test]
+fn there_are_no_more_members_than_allowed() {
+    let mut members = Members::new(identity("me", 1), Timing::default(), 2, 0);
+    for name in ["a", "b"] {
+        assert_eq!(members.admits(&identity(name, 1)), Ok(()));
+        members.on_hello(at(0), &identity(name, 1), &mut vec![]);
+    }
+    assert_eq!(members.admits(&identity("c", 1)), Err(Refusal::Full("3".into())));
+    members.on_leaving(at(1), ("a", 1), &mut vec![]);
+    assert_eq!(members.admits(&identity("c", 1)), Ok(()));
+}

@@ -1,0 +1,379 @@
+//! Random histories of brokers that lose and find each other: of two that serve, each waits for the other one.
+//!
+//! Networks delay, cut one direction or both, and break links; processes are stopped and go on; clocks have different rates.
+//! Between brokers there is only what the links of a cluster carry about members: hellos, heartbeats, that all filters were
+//! told and heard.
+
+use std::collections::VecDeque;
+use std::env;
+
+use barid_core::time::{MonoTime, WallTime};
+use barid_peers::{Event, Heartbeat, Identity, Members, Refusal, Timing};
+
+/// Length of a step, in milliseconds of true time.
+const STEP: u64 = 25;
+
+/// Steps in a history.
+const STEPS: u64 = 4_000;
+
+/// Histories, unless `QUORUM_HISTORIES` says otherwise.
+const HISTORIES: u64 = 60;
+
+#[derive(Debug)]
+enum Said {
+    Told,
+    Heartbeat(Heartbeat),
+    /// The answer to `Told`.
+    Heard,
+}
+
+/// A control link, over which one broker speaks, and the other one answers.
+struct Link {
+    from: (usize, u64),
+    to: (usize, u64),
+    /// What is on the way, with the time at which it arrives at the earliest: to the listener, and back.
+    forth: VecDeque<(u64, Said)>,
+    back: VecDeque<(u64, Said)>,
+    next_heartbeat: u64,
+    /// Whether the speaker has ended it. What is on the way arrives.
+    has_ended: bool,
+}
+
+struct Broker {
+    members: Members,
+    /// Rate of its clock, in thousandths.
+    rate: u64,
+    /// True time until which the process is stopped.
+    stopped_until: u64,
+}
+
+struct World {
+    rng: fastrand::Rng,
+    now: u64,
+    brokers: Vec<Broker>,
+    links: Vec<Link>,
+    /// True time until which nothing passes from one broker to another one.
+    cut_until: Vec<Vec<u64>>,
+    slowest: u64,
+    lives: u64,
+    /// Steps in which all serve, and pairs that were compared.
+    together: u64,
+    compared: u64,
+    begun_anew: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let count = rng.usize(3..=6);
+        let brokers = (0..count).map(|index| Broker {
+            members: Members::new(identity(index, 1), Timing::default(), 8, 0),
+            rate: rng.u64(970..=1_030),
+            stopped_until: rng.u64(0..2_000),
+        });
+        let brokers = brokers.collect();
+        let slowest = *[20, 200, 1_500].get(rng.usize(..3)).expect("three");
+        let cut_until = vec![vec![0; count]; count];
+        let links = Vec::new();
+        let (together, compared, begun_anew) = (0, 0, 0);
+        Self {
+            rng,
+            now: 0,
+            brokers,
+            links,
+            cut_until,
+            slowest,
+            lives: 1,
+            together,
+            compared,
+            begun_anew,
+        }
+    }
+
+    fn clock(&self, broker: usize) -> MonoTime {
+        MonoTime::from_millis(1_000 + self.now * self.brokers[broker].rate / 1_000)
+    }
+
+    fn life(&self, broker: usize) -> u64 {
+        self.brokers[broker].members.me().incarnation
+    }
+
+    fn runs(&self, broker: usize) -> bool {
+        self.now >= self.brokers[broker].stopped_until
+    }
+
+    fn passes(&self, from: usize, to: usize) -> bool {
+        self.now >= self.cut_until[from][to]
+    }
+
+    fn trouble(&mut self) {
+        let count = self.brokers.len();
+        if self.rng.u64(..400) == 0 {
+            let broker = self.rng.usize(..count);
+            self.brokers[broker].stopped_until = self.now + self.rng.u64(..6_000);
+        }
+        if self.rng.u64(..200) == 0 {
+            let (from, to) = (self.rng.usize(..count), self.rng.usize(..count));
+            let until = self.now + self.rng.u64(..15_000);
+            self.cut_until[from][to] = until;
+            if self.rng.bool() {
+                self.cut_until[to][from] = until;
+            }
+        }
+        if self.rng.u64(..600) == 0 {
+            // One part is cut off from the rest.
+            let part: Vec<_> = (0..count).map(|_| self.rng.bool()).collect();
+            let until = self.now + self.rng.u64(..15_000);
+            for from in 0..count {
+                for to in (0..count).filter(|to| part[*to] != part[from]) {
+                    self.cut_until[from][to] = until;
+                }
+            }
+        }
+        if self.rng.u64(..100) == 0 && !self.links.is_empty() {
+            let broken = self.rng.usize(..self.links.len());
+            self.links.swap_remove(broken);
+        }
+    }
+
+    fn connect(&mut self) {
+        let count = self.brokers.len();
+        for from in 0..count {
+            for to in (0..count).filter(|to| *to != from) {
+                let ends = ((from, self.life(from)), (to, self.life(to)));
+                let is_there = |link: &Link| (link.from, link.to) == ends && !link.has_ended;
+                let is_possible = self.runs(from)
+                    && self.runs(to)
+                    && self.passes(from, to)
+                    && self.passes(to, from);
+                if !is_possible || self.links.iter().any(is_there) || self.rng.u64(..8) != 0 {
+                    continue;
+                }
+                let (speaker, listener) = (identity(from, ends.0.1), identity(to, ends.1.1));
+                match self.brokers[to].members.admits(&speaker) {
+                    Ok(()) => {}
+                    Err(Refusal::Down) => {
+                        self.begin_anew(from);
+                        continue;
+                    }
+                    Err(_) => continue,
+                }
+                if self.brokers[from].members.admits(&listener).is_err() {
+                    continue;
+                }
+                for (one, other) in [(from, &listener), (to, &speaker)] {
+                    let now = self.clock(one);
+                    self.brokers[one].members.on_hello(now, other, &mut Vec::new());
+                }
+                // The listener attends to the last link of a speaker only.
+                self.links.retain(|link| (link.from.0, link.to) != (from, ends.1));
+                let mut link = Link {
+                    from: ends.0,
+                    to: ends.1,
+                    forth: VecDeque::new(),
+                    back: VecDeque::new(),
+                    next_heartbeat: 0,
+                    has_ended: false,
+                };
+                let at = self.now + self.rng.u64(..self.slowest);
+                link.forth.push_back((at, Said::Told));
+                self.links.push(link);
+            }
+        }
+    }
+
+    fn speak(&mut self) {
+        for index in 0..self.links.len() {
+            let (from, life) = self.links[index].from;
+            let is_due = self.runs(from)
+                && !self.links[index].has_ended
+                && life == self.life(from)
+                && self.now >= self.links[index].next_heartbeat;
+            if is_due {
+                let now = self.clock(from);
+                let heartbeat = self.brokers[from].members.heartbeat(now, WALL);
+                let at = self.now + self.rng.u64(..self.slowest);
+                self.links[index].forth.push_back((at, Said::Heartbeat(heartbeat)));
+                self.links[index].next_heartbeat = self.now + 250;
+            }
+        }
+    }
+
+    fn hear(&mut self) {
+        let mut links = std::mem::take(&mut self.links);
+        let (mut events, mut condemned) = (Vec::new(), Vec::new());
+        links.retain_mut(|link| {
+            let ((from, life), (to, listener)) = (link.from, link.to);
+            let (speaker_name, listener_name) = (name(from), name(to));
+            while link.forth.front().is_some_and(|(at, _)| *at <= self.now)
+                && self.passes(from, to)
+                && self.runs(to)
+                && listener == self.life(to)
+            {
+                let Some((_, said)) = link.forth.pop_front() else { break };
+                let now = self.clock(to);
+                let members = &mut self.brokers[to].members;
+                let mut happened = Vec::new();
+                match said {
+                    Said::Told => {
+                        members.on_told(&speaker_name, life);
+                        let at = self.now + self.rng.u64(..self.slowest);
+                        link.back.push_back((at, Said::Heard));
+                    }
+                    Said::Heartbeat(heartbeat) => {
+                        let of = (speaker_name.as_str(), life);
+                        members.on_heartbeat((now, WALL), of, heartbeat, &mut happened);
+                    }
+                    Said::Heard => unreachable!("speakers do not say so"),
+                }
+                events.extend(happened.into_iter().map(|event| (to, event)));
+                let is_member = self.brokers[to].members.get(&speaker_name).is_some_and(|it| {
+                    use barid_peers::State::{Down, Left};
+                    it.identity.incarnation == life && !matches!(it.state, Down | Left)
+                });
+                if !is_member {
+                    condemned.push((from, life));
+                    return false;
+                }
+            }
+            while link.back.front().is_some_and(|(at, _)| *at <= self.now)
+                && self.passes(to, from)
+                && self.runs(from)
+                && life == self.life(from)
+            {
+                link.back.pop_front();
+                self.brokers[from].members.on_heard(&listener_name, listener);
+            }
+            let is_over = listener != self.life(to) || (link.has_ended && link.forth.is_empty());
+            !is_over
+        });
+        self.links = links;
+        for (broker, life) in condemned {
+            if self.life(broker) == life && self.runs(broker) {
+                self.begin_anew(broker);
+            }
+        }
+        self.follow(events);
+    }
+
+    fn tick(&mut self) {
+        let (mut events, count) = (Vec::new(), self.brokers.len());
+        for index in 0..count {
+            if self.runs(index) && self.now % 250 < STEP {
+                let now = self.clock(index);
+                let mut happened = Vec::new();
+                let members = &mut self.brokers[index].members;
+                members.on_tick(now, &mut happened);
+                // As if all addresses had been tried, and had answered.
+                if members.others().count() + 1 == count {
+                    members.begin_to_serve(now);
+                }
+                events.extend(happened.into_iter().map(|event| (index, event)));
+            }
+        }
+        self.follow(events);
+    }
+
+    fn follow(&mut self, events: Vec<(usize, Event)>) {
+        for (broker, event) in events {
+            if let Event::Condemned(_) | Event::Isolated | Event::Estranged(_) = event {
+                self.begin_anew(broker);
+            }
+        }
+    }
+
+    fn begin_anew(&mut self, broker: usize) {
+        self.lives += 1;
+        self.begun_anew += 1;
+        for index in 0..self.links.len() {
+            self.links[index].has_ended |= self.links[index].from.0 == broker;
+        }
+        self.brokers[broker].members.begin_anew(self.lives);
+    }
+
+    /// Of two brokers that serve now, each waits for the other one. Of a cluster of two, neither has to.
+    fn check(&mut self, seed: u64) {
+        let count = self.brokers.len();
+        let always = MonoTime::from_millis(u64::MAX);
+        let serves = |index: usize| {
+            let members = &self.brokers[index].members;
+            self.runs(index)
+                && self.clock(index) < members.serves_until(self.clock(index))
+                && members.quorum_until(self.clock(index)) != always
+        };
+        let serving: Vec<_> = (0..count).filter(|index| serves(*index)).collect();
+        self.together += u64::from(serving.len() == count);
+        for one in &serving {
+            for other in serving.iter().filter(|other| *other != one) {
+                let members = &self.brokers[*one].members;
+                let known = members.get(&name(*other));
+                let is_known = known.is_some_and(|it| it.identity.incarnation == self.life(*other));
+                self.compared += 1;
+                assert!(
+                    is_known && members.is_waited_for(self.clock(*one), &name(*other)),
+                    "seed {seed}, after {} ms: {one} does not wait for {other}, and both serve",
+                    self.now
+                );
+            }
+        }
+    }
+}
+
+const WALL: WallTime = WallTime::from_millis(1_000_000);
+
+fn name(index: usize) -> String {
+    index.to_string()
+}
+
+fn identity(index: usize, incarnation: u64) -> Identity {
+    Identity {
+        cluster: "c".into(),
+        name: name(index),
+        incarnation,
+        address: format!("{index}:1"),
+        software: "0".into(),
+        placement: 0,
+    }
+}
+
+#[test]
+fn of_two_brokers_that_serve_each_waits_for_the_other() {
+    let number = |name| env::var(name).ok().and_then(|text| text.parse().ok());
+    let (first, histories) =
+        (number("QUORUM_SEED").unwrap_or(0), number("QUORUM_HISTORIES").unwrap_or(HISTORIES));
+    let (mut together, mut compared, mut begun_anew) = (0, 0, 0);
+    for seed in first..first + histories {
+        let mut world = World::new(seed);
+        for _ in 0..STEPS {
+            world.now += STEP;
+            world.trouble();
+            world.connect();
+            world.speak();
+            world.hear();
+            world.tick();
+            world.check(seed);
+        }
+        // Without trouble, all find each other again.
+        world.slowest = 20;
+        for _ in 0..2_400 {
+            world.now += STEP;
+            world.connect();
+            world.speak();
+            world.hear();
+            world.tick();
+            world.check(seed);
+        }
+        let serves = |index: usize| {
+            world.clock(index) < world.brokers[index].members.serves_until(world.clock(index))
+        };
+        let idle: Vec<_> = (0..world.brokers.len()).filter(|index| !serves(*index)).collect();
+        assert!(idle.is_empty(), "seed {seed}: after a minute of peace {idle:?} do not serve");
+        together += world.together;
+        compared += world.compared;
+        begun_anew += world.begun_anew;
+    }
+    println!(
+        "{histories} histories: {compared} comparisons, {together} steps in which all served, {begun_anew} new lives"
+    );
+    assert!(together > 0 && begun_anew > 0, "these histories are idle");
+}
