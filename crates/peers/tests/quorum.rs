@@ -130,6 +130,10 @@ impl World {
                 }
             }
         }
+        if self.rng.u64(..500) == 0 {
+            let broker = self.rng.usize(..count);
+            self.restart(broker);
+        }
         if self.rng.u64(..100) == 0 && !self.links.is_empty() {
             let broken = self.rng.usize(..self.links.len());
             self.links.swap_remove(broken);
@@ -280,6 +284,15 @@ impl World {
                 self.begin_anew(broker);
             }
         }
+    }
+
+    /// The process of a broker ends, and another one begins.
+    fn restart(&mut self, broker: usize) {
+        self.lives += 1;
+        self.links.retain(|link| link.from.0 != broker && link.to.0 != broker);
+        self.brokers[broker].members =
+            Members::new(identity(broker, self.lives), Timing::default(), 8, 0);
+        self.brokers[broker].stopped_until = self.now + self.rng.u64(..3_000);
     }
 
     fn begin_anew(&mut self, broker: usize) {

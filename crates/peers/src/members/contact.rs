@@ -17,19 +17,22 @@ pub(super) struct Contact {
     pub(super) is_waited_for: bool,
     /// Until when it does not hold this broker to be unreachable. `None`: it has never let this broker serve.
     pub(super) supports_until: Option<MonoTime>,
-    /// Whether others were told that it cannot be reached.
-    pub(super) is_doubted: Option<Doubt>,
+    /// Whether others may have been told that it cannot be reached, in this life or before.
+    pub(super) doubt: Doubt,
     /// Since when one of the two has not heard the other one.
     pub(super) lost_since: Option<MonoTime>,
 }
 
-/// Others were told that a broker cannot be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Others may have been told that a broker cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// They are told so.
+    /// They are told so, or a former life of this broker may have.
+    #[default]
     Present,
     /// They are told that it can be reached, since the heartbeat with this number.
     Withdrawn(u64),
+    /// They have heard that it can be reached.
+    None,
 }
 
 impl Contact {

@@ -424,8 +424,7 @@ impl Members {
         for (name, member) in
             self.counted().filter(|(_, member)| member.state == State::Unreachable)
         {
-            // Who does not serve is not one of those that have to agree.
-            let mut missing = usize::from(!self.is_joining);
+            let mut missing = 1;
             let (mut gone, mut is_held_down) = (usize::from(member.is_refused), false);
             for (_, witness) in self.up() {
                 let seen = witness.seen.get(name);
@@ -435,7 +434,7 @@ impl Members {
                 if *incarnation != member.identity.incarnation {
                     continue;
                 }
-                missing += usize::from(witness.serves && *verdict != Verdict::Up);
+                missing += usize::from(witness.counts && *verdict != Verdict::Up);
                 gone += usize::from(*verdict == Verdict::Gone);
                 // One that holds it down has its reasons, and messages for it are given up already.
                 is_held_down |= *verdict == Verdict::Down;

@@ -100,12 +100,10 @@ impl Members {
         let number = self.sent;
         for member in self.others.values_mut() {
             let contact = &mut member.contact;
-            contact.is_doubted = match (member.state, contact.is_doubted) {
-                (State::Joining | State::Up, Some(Doubt::Present)) => {
-                    Some(Doubt::Withdrawn(number))
-                }
+            contact.doubt = match (member.state, contact.doubt) {
+                (State::Joining | State::Up, Doubt::Present) => Doubt::Withdrawn(number),
                 (State::Joining | State::Up, doubt) => doubt,
-                _ => Some(Doubt::Present),
+                _ => Doubt::Present,
             };
         }
         let is_believed = |name: &str, incarnation: u64, since: u64| {
@@ -115,10 +113,10 @@ impl Members {
                 witness.contact.has_heard_number >= since && !seen.is_some_and(is_down)
             })
         };
-        let believed = |(name, member): (&String, &Member)| match member.contact.is_doubted {
-            None => true,
-            Some(Doubt::Present) => false,
-            Some(Doubt::Withdrawn(since)) => is_believed(name, member.identity.incarnation, since),
+        let believed = |(name, member): (&String, &Member)| match member.contact.doubt {
+            Doubt::None => true,
+            Doubt::Present => false,
+            Doubt::Withdrawn(since) => is_believed(name, member.identity.incarnation, since),
         };
         // A broker that begins to serve must wait for all that serve already, so it must know them.
         let knows_others = |(name, member): (&String, &Member)| {
@@ -138,7 +136,7 @@ impl Members {
         for (member, (is_believed, is_known)) in self.others.values_mut().zip(may_serve) {
             let contact = &mut member.contact;
             if is_believed {
-                contact.is_doubted = None;
+                contact.doubt = Doubt::None;
             }
             contact.supports_it = is_known && is_believed;
             contact.is_waited_for |= contact.supports_it;
