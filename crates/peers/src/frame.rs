@@ -518,6 +518,7 @@ fn put_identity(out: &mut Vec<u8>, identity: &Identity) {
     put_text(out, &identity.address);
     put_text(out, &identity.software);
     put_u64(out, identity.placement);
+    put_text(out, &identity.reference);
 }
 
 fn identity(fields: &mut Reader<'_>) -> Result<Identity, FrameError> {
@@ -528,6 +529,7 @@ fn identity(fields: &mut Reader<'_>) -> Result<Identity, FrameError> {
         address: fields.text()?.to_owned(),
         software: fields.text()?.to_owned(),
         placement: fields.u64()?,
+        reference: fields.text()?.to_owned(),
     })
 }
 
@@ -592,6 +594,7 @@ mod tests {
             address: "127.0.0.1:7000".into(),
             software: "0.1.0".into(),
             placement: 5,
+            reference: "one.example:1883".into(),
         }
     }
 

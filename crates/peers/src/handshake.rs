@@ -18,7 +18,7 @@ use crate::frame::Frame;
 use crate::identity::{Identity, Purpose, is_name};
 
 /// The versions of the protocol that this software speaks, from the first to the last.
-const VERSIONS: (u16, u16) = (3, 3);
+const VERSIONS: (u16, u16) = (4, 4);
 
 /// Keyed hashes with the secret of the cluster.
 pub trait Proofs {
@@ -285,6 +285,7 @@ mod tests {
             address: "127.0.0.1:1".into(),
             software: "0".into(),
             placement: 0,
+            reference: String::new(),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Identity {
     pub software: String,
     /// The [fingerprint](crate::Placement::fingerprint) of its map of slots; 0: it has none.
     pub placement: u64,
+    /// The address at which MQTT clients reach it, as they are told; empty: they are not.
+    pub reference: String,
 }
 
 /// The purpose of a link.

@@ -346,6 +346,7 @@ fn identity(index: usize, incarnation: u64) -> Identity {
         address: format!("{index}:1"),
         software: "0".into(),
         placement: 0,
+        reference: String::new(),
     }
 }
 

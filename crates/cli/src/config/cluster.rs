@@ -41,6 +41,14 @@ pub fn check(settings: &Settings, found: &mut Objections) {
     if let Some(address) = cluster.advertise.as_ref().filter(|address| !is_address(address)) {
         found.add(place.key("advertise"), format!("not an address: {address:?}"), address_hint);
     }
+    let reference = cluster.server_reference.as_ref();
+    if let Some(address) = reference.filter(|address| !is_address(address)) {
+        found.add(
+            place.key("server_reference"),
+            format!("not an address: {address:?}"),
+            "it is what MQTT clients are told, HOST:PORT, for example mqtt-2.example.com:8883",
+        );
+    }
     for (i, address) in cluster.peers.iter().enumerate().filter(|(_, one)| !is_address(one)) {
         found.add(
             place.key("peers").index(i),

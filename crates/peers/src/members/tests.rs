@@ -14,6 +14,7 @@ fn identity(name: &str, incarnation: u64) -> Identity {
         address: format!("{name}:1"),
         software: "0".into(),
         placement: 0,
+        reference: String::new(),
     }
 }
 

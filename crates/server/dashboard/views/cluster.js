@@ -32,7 +32,14 @@ export async function show(main, { signal }) {
     ],
     load: async () => {
       const now = await find("/v1/cluster", signal);
-      problems.replaceChildren(...(now?.problems ?? []).map((one) => el("li", { class: "problem" }, `no link to ${one.address}: `, named(one.reason))));
+      const wrong = [];
+      if (now?.has_quorum === false) {
+        wrong.push(["No more than half of the brokers hear this one: it does not read from MQTT clients."]);
+      } else if (now?.takes_clients === false) {
+        wrong.push(["This broker takes no clients yet: it waits until all others hear it, and it them."]);
+      }
+      wrong.push(...(now?.problems ?? []).map((one) => [`no link to ${one.address}: `, named(one.reason)]));
+      problems.replaceChildren(...wrong.map((parts) => el("li", { class: "problem" }, ...parts)));
       return { rows: now?.members ?? [] };
     },
   });

@@ -98,6 +98,7 @@ impl Clustering {
             address,
             software: env!("CARGO_PKG_VERSION").into(),
             placement: placement.as_ref().map_or(0, Placement::fingerprint),
+            reference: settings.server_reference.clone().unwrap_or_default(),
         };
         let (news, lives) = (watch::Sender::new(()), watch::Sender::new(incarnation));
         let connected = broadcast::Sender::new(CONNECTED_MAX);
@@ -197,6 +198,13 @@ impl Clustering {
         let members = self.members.lock();
         let member = members.get(name).filter(|member| member.state == State::Up)?;
         Some(member.identity.address.clone())
+    }
+
+    /// Returns the address at which MQTT clients reach a broker that is up, if it wants them to be told.
+    pub(crate) fn server_reference_of_up(&self, name: &str) -> Option<String> {
+        let members = self.members.lock();
+        let member = members.get(name).filter(|member| member.state == State::Up)?;
+        Some(member.identity.reference.clone()).filter(|reference| !reference.is_empty())
     }
 
     /// What the engine needs of the cluster.

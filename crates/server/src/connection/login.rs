@@ -1,5 +1,6 @@
 //! CONNECT, and the verification of the login in it, before the client is admitted.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use barid_auth::{
@@ -11,7 +12,10 @@ use barid_engine::mqtt::{
     Arrival, End, Enhanced, Refusal, admit, assigned_client_id, refuse, say_refusal,
 };
 use barid_engine::names::{full_name, given_name, tenant_of};
-use mqtt_proto::{Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, ReasonCode, Version};
+use mqtt_proto::{
+    ConnAck, Connect, DecodeError, FixedHeader, MAX_PACKET_LEN, PropertiesBuf, Property,
+    ReasonCode, Version,
+};
 
 use super::mqtt::{Connection, Stage};
 use super::standing::{Connected, Consequence};
@@ -32,6 +36,13 @@ const CANNOT_TELL: Refusal = Refusal::new(
     ReasonCode::ServerUnavailable,
     "the login cannot be verified at present: try again",
 );
+
+/// User property of a CONNECT with which a client asks to be referred to the broker with its session, instead of being passed on.
+const REDIRECT: &str = "barid-redirect";
+
+/// The end of a client that was referred to another broker.
+pub(super) const REFERRED: (ReasonCode, &str) =
+    (ReasonCode::UseAnotherServer, "the session of the client is at another broker");
 
 /// Maximum number of client identifiers that are tried for one whose session is at this broker: 32 times as many as there
 /// may be brokers.
@@ -128,12 +139,12 @@ impl Waiting {
 impl Connection {
     /// Returns the broker that has the session of the client that sends this CONNECT, if that is another one. A client
     /// whose session ends with its connection has it where it is connected.
-    pub(super) fn home_elsewhere(
+    pub(super) fn home_elsewhere<'a>(
         &self,
         turn: &IoTurn<'_>,
         header: FixedHeader,
-        body: &[u8],
-    ) -> Option<Box<str>> {
+        body: &'a [u8],
+    ) -> Option<(Box<str>, Connect<'a>)> {
         let cluster = turn.shared.cluster.as_ref()?;
         // A banned address is told so by the broker that it has reached.
         let is_banned = || turn.shared.bans.is_address_banned(self.peer.ip());
@@ -142,10 +153,35 @@ impl Connection {
         if connect.client_id.is_empty() {
             // The broker that assigns the identifier assigns one of its own.
             let other = placement.home_of(0);
-            return (!placement.has_home(cluster.name())).then(|| other.into());
+            return (!placement.has_home(cluster.name())).then(|| (other.into(), connect));
         }
         let tenant = tenant_of(connect.username)?;
-        placed_elsewhere(turn.shared, tenant, connect.client_id).map(Into::into)
+        let home = placed_elsewhere(turn.shared, tenant, connect.client_id)?;
+        Some((home.into(), connect))
+    }
+
+    /// Refers a client that asks for it to the broker with its session (MQTT 5 §4.11), if that broker says where clients reach it.
+    /// Returns whether the client has been told; otherwise it is passed on.
+    pub(super) fn refer(&mut self, turn: &IoTurn<'_>, home: &str, connect: &Connect<'_>) -> bool {
+        let follows = || connect.properties.user_properties().any(|(name, _)| name == REDIRECT);
+        let Some(cluster) = turn.shared.cluster.as_ref().filter(|_| follows()) else {
+            return false;
+        };
+        let Some(reference) = cluster.server_reference_of_up(home) else { return false };
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::ServerReference(&reference)).expect("an address is short");
+        let mut packet = Vec::new();
+        let properties = properties.as_properties();
+        ConnAck { session_present: false, reason: REFERRED.0, properties }
+            .encode(connect.version, &mut packet)
+            .expect("a CONNACK can be encoded");
+        let most = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
+        if packet.len() > most as usize {
+            return false;
+        }
+        // A failed write is ignored: the connection closes anyway.
+        let _ = self.transport.write(&packet);
+        true
     }
 
     /// Assigns a client identifier to a client without one: if its session is to outlive the connection, one whose

@@ -26,7 +26,7 @@ use mqtt_proto::{DecodeError, FixedHeader, PacketType, ReasonCode};
 use tracing::debug;
 
 use super::enhanced::Again;
-use super::login::Waiting;
+use super::login::{REFERRED, Waiting};
 use super::standing::Identity;
 use super::unnamed;
 use crate::cluster::Relayed;
@@ -605,7 +605,11 @@ impl Connection {
             return Err(End::Malformed(DecodeError::UnknownPacketType));
         }
         let Some(packet) = bytes.get(..header.packet_len()) else { return Ok(None) };
-        if let Some(home) = self.home_elsewhere(turn, header, &packet[header.header_len..]) {
+        let elsewhere = self.home_elsewhere(turn, header, &packet[header.header_len..]);
+        if let Some((home, connect)) = elsewhere {
+            if self.refer(turn, &home, &connect) {
+                return Err(End::Refused(REFERRED.0, REFERRED.1));
+            }
             self.stage = Stage::Leaving(home);
             return Ok(None);
         }

@@ -22,6 +22,9 @@ pub struct ClusterSettings {
     pub listen: SocketAddr,
     /// The address by which other brokers reach this one, `host:port`. `None`: [`Self::listen`].
     pub advertise: Option<String>,
+    /// The address at which MQTT clients reach this broker, for those that follow a Server Reference. `None`: they are passed on
+    /// to it.
+    pub server_reference: Option<String>,
     /// Addresses of other brokers, `host:port`. One that can be reached is enough: it names the others. The address of
     /// this broker may be among them.
     #[serde(default)]
