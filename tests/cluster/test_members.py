@@ -67,6 +67,21 @@ def test_a_broker_that_is_killed_is_down_and_joins_again(cluster_of, client):
     again.receive(b"again")
 
 
+def test_who_has_left_does_not_count_for_the_quorum(cluster_of, client):
+    """Of three brokers, one is stopped in order, and one crashes later: the last one goes on."""
+    cluster = cluster_of(3)
+    cluster[2].stop()
+    until(lambda: all(one.states()["b3"] == "left" for one in cluster.members[:2]))
+    time.sleep(2)
+    cluster[1].kill9()
+    time.sleep(2)
+    one = client(cluster[0])
+    one.subscribe("t", qos=1)
+    one.publish("t", b"alone", qos=1)
+    one.receive(b"alone")
+    assert cluster[0].cluster["has_quorum"]
+
+
 def test_clients_can_follow_the_members(cluster_of, client):
     cluster = cluster_of(2)
     watcher = client(cluster[0])

@@ -195,7 +195,7 @@ pub struct Heartbeat {
     pub settings: u64,
     /// Whether the broker serves, in its present life.
     pub serves: bool,
-    /// The number of brokers that count for a quorum, the speaker included.
+    /// The number of brokers that count for a quorum as far as the speaker knows, itself included.
     pub brokers: u16,
     /// What it knows of the other brokers.
     pub seen: Vec<Seen>,

@@ -2,7 +2,7 @@
 //!
 //! Networks delay, cut one direction or both, and break links; processes are stopped and go on; clocks have different rates.
 //! Between brokers there is only what the links of a cluster carry about members: hellos, heartbeats, that all filters were
-//! told and heard.
+//! told and heard, and farewells.
 
 use std::collections::VecDeque;
 use std::env;
@@ -23,6 +23,7 @@ const HISTORIES: u64 = 60;
 enum Said {
     Told,
     Heartbeat(Heartbeat),
+    Leaving,
     /// The answer to `Told`.
     Heard,
 }
@@ -132,6 +133,9 @@ impl World {
         }
         if self.rng.u64(..500) == 0 {
             let broker = self.rng.usize(..count);
+            if self.rng.bool() {
+                self.leave(broker);
+            }
             self.restart(broker);
         }
         if self.rng.u64(..100) == 0 && !self.links.is_empty() {
@@ -228,6 +232,7 @@ impl World {
                         let of = (speaker_name.as_str(), life);
                         members.on_heartbeat((now, WALL), of, heartbeat, &mut happened);
                     }
+                    Said::Leaving => members.on_leaving(now, (&speaker_name, life), &mut happened),
                     Said::Heard => unreachable!("speakers do not say so"),
                 }
                 events.extend(happened.into_iter().map(|event| (to, event)));
@@ -286,10 +291,19 @@ impl World {
         }
     }
 
+    /// A broker says that it leaves.
+    fn leave(&mut self, broker: usize) {
+        let at = self.now + self.rng.u64(..self.slowest);
+        for link in self.links.iter_mut().filter(|link| link.from.0 == broker && !link.has_ended) {
+            link.forth.push_back((at, Said::Leaving));
+            link.has_ended = true;
+        }
+    }
+
     /// The process of a broker ends, and another one begins.
     fn restart(&mut self, broker: usize) {
         self.lives += 1;
-        self.links.retain(|link| link.from.0 != broker && link.to.0 != broker);
+        self.links.retain(|link| (link.from.0 != broker || link.has_ended) && link.to.0 != broker);
         self.brokers[broker].members =
             Members::new(identity(broker, self.lives), Timing::default(), 8, 0);
         self.brokers[broker].stopped_until = self.now + self.rng.u64(..3_000);

@@ -121,7 +121,7 @@ pub struct Member {
     serves: bool,
     /// Whether a broker of this name has served, or may have: it counts for a quorum until it leaves by itself.
     counts: bool,
-    /// The number of brokers that count, as it says.
+    /// The number of brokers that count, as far as it knows.
     brokers: usize,
     /// What it thinks of the others, by name.
     seen: BTreeMap<String, Seen>,
@@ -401,7 +401,7 @@ impl Members {
             wall: wall.as_millis(),
             settings: self.settings,
             serves: !self.is_joining,
-            brokers: u16::try_from(self.brokers(now)).expect("members are few"),
+            brokers: u16::try_from(self.known_brokers(now)).expect("members are few"),
             seen,
         }
     }

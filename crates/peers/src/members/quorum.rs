@@ -29,18 +29,23 @@ impl Timing {
 }
 
 impl Members {
-    /// The number of brokers more than half of which are a quorum. A broker that is down is one of them; who has left is none,
-    /// when what it has said before is forgotten.
+    /// The number of brokers more than half of which are a quorum.
     pub(super) fn brokers(&self, now: MonoTime) -> usize {
+        // Others may know more of them.
+        let of_others = self.counted().filter(|(_, member)| member.serves);
+        let known = of_others.map(|(_, member)| member.brokers).max().unwrap_or_default();
+        self.known_brokers(now).max(known).max(self.least)
+    }
+
+    /// The number of those that this broker knows. One that is down is one of them; who has left is none, when what it has said
+    /// before is forgotten.
+    pub(super) fn known_brokers(&self, now: MonoTime) -> usize {
         let counts = |member: &&Member| match member.state {
             State::Left => member.counts && now.since(member.since) < self.timing.silence,
             // Who joins does not know yet who serves.
             _ => member.counts || self.is_joining,
         };
-        let own = self.others.values().filter(counts).count() + 1;
-        // Others may know more of them.
-        let of_others = self.counted().filter(|(_, member)| member.serves);
-        of_others.map(|(_, member)| member.brokers).fold(own.max(self.least), usize::max)
+        self.others.values().filter(counts).count() + 1
     }
 
     /// Until when this broker has the quorum, as far as it knows now. Of two brokers each has it: none is ever down by silence.
