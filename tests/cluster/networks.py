@@ -11,6 +11,7 @@ import itertools
 import os
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 import wire
@@ -47,6 +48,8 @@ class Namespace:
 
     def __init__(self, name: str):
         self.name = name
+        # Threads enter independently of each other.
+        self._before = threading.local()
         run("ip", "netns", "add", name)
         self.run("ip", "link", "set", "lo", "up")
 
@@ -54,12 +57,12 @@ class Namespace:
         run("ip", "netns", "exec", self.name, *words)
 
     def __enter__(self) -> None:
-        self._before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        self._before.network = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         self._enter(Path("/run/netns") / self.name)
 
     def __exit__(self, *_) -> None:
-        self._enter(f"/proc/self/fd/{self._before}")
-        os.close(self._before)
+        self._enter(f"/proc/self/fd/{self._before.network}")
+        os.close(self._before.network)
 
     @staticmethod
     def _enter(path: str | Path) -> None:

@@ -12,9 +12,9 @@ import time
 import pytest
 
 import wire
+from acknowledgements import Ledger
 from broker import until
 from brokers import links_tls
-from ledger import Ledger
 from networks import CutCluster, is_possible
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="needs the right to make network namespaces")

@@ -24,6 +24,13 @@ def test_nothing_is_left_to_do():
     assert not notes
 
 
+def test_modules_of_tests_have_names_of_their_own():
+    """All tests run in one process, which imports each name once. `run.py` is a program."""
+    names = [path.name for path in ROOT.glob("tests/**/*.py") if "node_modules" not in path.parts]
+    twice = {name for name in names if names.count(name) > 1} - {"conftest.py", "run.py"}
+    assert len(names) > 100 and not twice, f"several modules of tests are called {sorted(twice)}"
+
+
 def test_decisions_are_numbered_without_gaps():
     numbers = [int(path.name[:4]) for path in sorted((ROOT / "docs/adr").glob("[0-9]*.md"))]
     assert numbers == list(range(1, len(numbers) + 1)) != []
