@@ -189,13 +189,13 @@ class TestStrangers:
     def test_a_recorded_proof_is_worth_nothing(self, three):
         """The nonces differ, so what one link has proved does not open another."""
         def hello() -> bytes:
-            fields = (3).to_bytes(2) * 2 + b"\0"
+            fields = (4).to_bytes(2) * 2 + b"\0"
             for text in ("test", "thief"):
                 fields += len(text).to_bytes(2) + text.encode()
             fields += (1).to_bytes(8)
             for text in ("127.0.0.1:1", "0"):
                 fields += len(text).to_bytes(2) + text.encode()
-            fields += bytes(8) + b"\7" * 32
+            fields += bytes(8) + bytes(2) + b"\7" * 32
             return (len(fields) + 1).to_bytes(4) + b"\1" + fields
 
         nonces = set()
