@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import wire
 
@@ -29,7 +31,7 @@ class Stay:
 
 @dataclass
 class Sent:
-    """A message, from before it was sent until it was acknowledged."""
+    """A message, from before it was sent until it was acknowledged. A publisher is one connection."""
 
     publisher: str
     number: int
@@ -49,6 +51,7 @@ class Ledger:
         self._stays: list[Stay] = []
         self._sent: list[Sent] = []
         self.compared = 0
+        self._connections = itertools.count()
         runs = [(self._publish, number) for number in range(4)] + [(self._subscribe, number) for number in range(6)]
         self._threads = [threading.Thread(target=self._go_on, args=(run, number, random.Random(f"{seed} {run.__name__} {number}")))
                          for run, number in runs]
@@ -83,7 +86,8 @@ class Ledger:
                     assert (one.publisher, one.number) in received, f"{one} did not reach {stay.broker} in {stay.since}..{stay.until}"
             for publisher in {publisher for publisher, _ in stay.received}:
                 numbers = [number for one, number in stay.received if one == publisher]
-                assert numbers == sorted(numbers), f"the order of {publisher} at {stay.broker}: {numbers}"
+                early = [(one, next_one) for one, next_one in pairwise(numbers) if one > next_one]
+                assert not early, f"{publisher} at {stay.broker}: the second one of {early} is late"
 
     def _go_on(self, run, number: int, chance: random.Random) -> None:
         """Repeats a client that fails now and then, as it should."""
@@ -102,15 +106,17 @@ class Ledger:
 
     def _publish(self, number: int, chance: random.Random) -> None:
         _, one = self._connect(chance)
+        # What a connection leaves unacknowledged may be overtaken by what the next one sends to another broker.
+        name = f"p{number}.{next(self._connections)}"
         try:
             for _ in range(chance.randrange(20, 400)):
                 if self._ends.is_set():
                     return
                 topic = chance.choice(TOPICS)
                 with self._lock:
-                    message = Sent(f"p{number}", len(self._sent), topic, time.monotonic())
+                    message = Sent(name, len(self._sent), topic, time.monotonic())
                     self._sent.append(message)
-                answer = one.publish(topic, f"p{number} {message.number}".encode(), qos=1)
+                answer = one.publish(topic, f"{name} {message.number}".encode(), qos=1)
                 if answer.reason < 0x80:
                     message.acknowledged = time.monotonic()
                 time.sleep(0.005)
