@@ -95,6 +95,11 @@ quoted() {
     sed 's/[^,][^,]*/"&"/g; s/,/, /g' <<<"$1"
 }
 
+# Prints the admin address of a broker.
+admin_of() {
+    sed -n '/^\[admin\]/,/^$/s/^address = "\(.*\)"/\1/p' "$dir/$1/barid.toml"
+}
+
 # Starts a broker and waits until clients can connect.
 start() {
     local name=$1 barid
@@ -105,7 +110,7 @@ start() {
     setsid "$barid" serve --config "$dir/$name/barid.toml" >>"$dir/$name/log" 2>&1 </dev/null &
     echo $! >"$dir/$name/pid"
     local admin tries
-    admin=$(sed -n '/^\[admin\]/,/^$/s/^address = "\(.*\)"/\1/p' "$dir/$name/barid.toml")
+    admin=$(admin_of "$name")
     for ((tries = 0; tries < 300; tries++)); do
         pid_of "$name" >/dev/null || fail "$name has ended: see $dir/$name/log"
         ! curl -fso /dev/null "http://$admin/healthz" || return 0
@@ -117,7 +122,7 @@ start() {
 # Waits until a broker has joined its cluster and takes clients.
 joins() {
     local name=$1 admin tries
-    admin=$(sed -n '/^\[admin\]/,/^$/s/^address = "\(.*\)"/\1/p' "$dir/$name/barid.toml")
+    admin=$(admin_of "$name")
     for ((tries = 0; tries < 300; tries++)); do
         ! curl -fs "http://$admin/v1/cluster" | grep -q '"takes_clients":true' || return 0
         sleep 0.1
@@ -131,7 +136,7 @@ show() {
     address() { sed -n "s/^$1 = { address = \"\(.*\)\" }/\1/p" "$dir/$name/barid.toml"; }
     printf '{"name": "%s", "pid": %s, "mqtt": "%s", "ws": "%s", "amqp": "%s", "admin": "%s"}\n' \
         "$name" "$pid" "$(address mqtt)" "$(address ws)" "$(address amqp)" \
-        "$(sed -n '/^\[admin\]/,/^$/s/^address = "\(.*\)"/\1/p' "$dir/$name/barid.toml")"
+        "$(admin_of "$name")"
 }
 
 end() {

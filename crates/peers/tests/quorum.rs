@@ -32,8 +32,9 @@ enum Said {
 struct Link {
     from: (usize, u64),
     to: (usize, u64),
-    /// What is on the way, with the time at which it arrives at the earliest: to the listener, and back.
+    /// Frames on their way to the listener, each with the earliest time of its arrival.
     forth: VecDeque<(u64, Said)>,
+    /// The answers to them.
     back: VecDeque<(u64, Said)>,
     next_heartbeat: u64,
     /// Whether the speaker has ended it. What is on the way arrives.

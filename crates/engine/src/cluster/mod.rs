@@ -290,11 +290,6 @@ impl Cluster {
         self.at(member).heard.lock().len()
     }
 
-    /// Whether another broker has told all its subscriptions once.
-    pub fn has_told(&self, member: MemberRef) -> bool {
-        self.at(member).heard.lock().is_complete()
-    }
-
     /// Another broker has heard of all subscriptions up to a version.
     pub fn heard_of_us(&self, member: MemberRef, version: u64) {
         let place = self.at(member);

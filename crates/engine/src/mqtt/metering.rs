@@ -64,7 +64,7 @@ impl Client {
     }
 
     /// Whether the client must not be read from now because the broker has not the quorum of its cluster, or is about to lose it.
-    /// What is not read needs no acknowledgement.
+    /// Packets that are not read need no acknowledgement.
     pub(super) fn waits_for_quorum(&mut self, now: MonoTime) -> bool {
         let serves = |remote: &Remote| remote.serves(now.after(QUORUM_MARGIN));
         let waits = !self.tenant.remote.as_ref().is_none_or(serves);

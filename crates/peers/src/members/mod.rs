@@ -171,13 +171,13 @@ impl Members {
         }
     }
 
-    /// The same, for a cluster that has so many brokers at least, this one included.
+    /// Sets the number of brokers that the cluster has at least, this one included: they all count for a quorum.
     #[must_use]
     pub fn of_at_least(self, brokers: usize) -> Self {
         Self { least: brokers, ..self }
     }
 
-    /// The same, for a broker that serves without the quorum.
+    /// Lets this broker serve also without the quorum.
     #[must_use]
     pub fn always_serving(self) -> Self {
         Self { always_serves: true, ..self }

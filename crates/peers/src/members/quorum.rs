@@ -6,14 +6,14 @@
 //!
 //! - The other side counts the silence from when a heartbeat *arrives*, and this side from when it was *sent*, a tenth less. So
 //!   this broker knows first.
-//! - A broker that has said of another one that it cannot be reached lets it serve again only when all others have heard that
-//!   it has changed its mind, and do not hold that one down: until then they may count what it has said before.
+//! - A broker lets another one serve, at first and after it could not reach it, only when all others have heard from it that it
+//!   can, and do not hold that one down: until then they may count what it has said before, perhaps in a former life.
 
 use std::time::Duration;
 
 use barid_core::time::MonoTime;
 
-use super::contact::Doubt;
+use super::contact::{Contact, Doubt};
 use super::{Event, Member, Members, State, Timing};
 use crate::frame::{Seen, Verdict};
 
@@ -42,7 +42,7 @@ impl Members {
     pub(super) fn known_brokers(&self, now: MonoTime) -> usize {
         let counts = |member: &&Member| match member.state {
             State::Left => member.counts && now.since(member.since) < self.timing.silence,
-            // Who joins does not know yet who serves.
+            // A broker that joins does not know yet which of the others serve.
             _ => member.counts || self.is_joining,
         };
         self.others.values().filter(counts).count() + 1
@@ -53,12 +53,17 @@ impl Members {
         self.heard_until(now, |member| member.serves)
     }
 
+    /// Whether this broker may serve only with the quorum.
+    fn needs_quorum(&self, now: MonoTime) -> bool {
+        !self.always_serves && self.brokers(now) > 2
+    }
+
     /// Until when this broker and others are more than half, of those that `count`.
     fn heard_until(&self, now: MonoTime, counts: impl Fn(&Member) -> bool) -> MonoTime {
-        let brokers = self.brokers(now);
-        if self.always_serves || brokers <= 2 {
+        if !self.needs_quorum(now) {
             return ALWAYS;
         }
+        let brokers = self.brokers(now);
         let supporters = self.counted().filter(|(_, member)| counts(member));
         let mut supports: Vec<_> =
             supporters.filter_map(|(_, member)| member.contact.supports_until).collect();
@@ -84,20 +89,21 @@ impl Members {
 
     /// Another broker has told all its filters.
     pub fn on_told(&mut self, name: &str, incarnation: u64) {
-        if let Some(member) = self.others.get_mut(name)
-            && member.identity.incarnation == incarnation
-        {
-            member.contact.has_told = true;
+        if let Some(contact) = self.contact_mut(name, incarnation) {
+            contact.has_told = true;
         }
     }
 
     /// Another broker has heard of all filters that this one had.
     pub fn on_heard(&mut self, name: &str, incarnation: u64) {
-        if let Some(member) = self.others.get_mut(name)
-            && member.identity.incarnation == incarnation
-        {
-            member.contact.has_heard = true;
+        if let Some(contact) = self.contact_mut(name, incarnation) {
+            contact.has_heard = true;
         }
+    }
+
+    fn contact_mut(&mut self, name: &str, incarnation: u64) -> Option<&mut Contact> {
+        let member = self.others.get_mut(name)?;
+        (member.identity.incarnation == incarnation).then_some(&mut member.contact)
     }
 
     /// Finds out which other brokers may be told that they are heard, with the heartbeat whose number is `sent`.
@@ -152,26 +158,23 @@ impl Members {
     /// Whether subscriptions must wait until another broker has heard of them.
     pub fn is_waited_for(&self, now: MonoTime, name: &str) -> bool {
         let Some(member) = self.others.get(name) else { return false };
-        let needs_no_quorum = self.quorum_until(now) == ALWAYS;
         match member.state {
             State::Down | State::Left => false,
-            State::Up if needs_no_quorum => member.hears_us,
-            State::Joining | State::Unreachable if needs_no_quorum => false,
-            State::Joining | State::Up | State::Unreachable => member.contact.is_waited_for,
+            _ if self.needs_quorum(now) => member.contact.is_waited_for,
+            state => state == State::Up && member.hears_us,
         }
     }
 
     /// Whether this broker may begin to serve in its present life: it knows the filters of all others, and they all wait for
     /// each other. If so, it does from now on.
     pub fn begin_to_serve(&mut self, now: MonoTime) -> bool {
-        let needs_no_quorum = self.always_serves || self.brokers(now) <= 2;
-        let knows_all = self.counted().all(|(_, member)| match member.state {
-            State::Up if needs_no_quorum => member.contact.has_told,
-            State::Up => {
-                let contact = &member.contact;
-                contact.has_told && contact.is_waited_for && contact.supports_until.is_some()
+        let needs_quorum = self.needs_quorum(now);
+        let knows_all = self.counted().all(|(_, Member { state, contact, .. })| {
+            let wait_for_each_other = contact.is_waited_for && contact.supports_until.is_some();
+            match state {
+                State::Up => contact.has_told && (wait_for_each_other || !needs_quorum),
+                state => *state == State::Unreachable && !needs_quorum,
             }
-            state => state == State::Unreachable && needs_no_quorum,
         });
         // Others may not serve either before this broker does.
         if knows_all && now < self.heard_until(now, |_| true) {
@@ -182,14 +185,14 @@ impl Members {
 
     /// Finds out whether this broker should give up its place.
     pub(super) fn look_at_oneself(&mut self, now: MonoTime, events: &mut Vec<Event>) {
-        let (until, patience) = (self.quorum_until(now), self.timing.patience);
-        if self.is_joining || now < until {
+        let patience = self.timing.patience;
+        if self.is_joining || self.has_quorum(now) {
             self.without_quorum_since = None;
         } else if now.since(*self.without_quorum_since.get_or_insert(now)) >= patience {
             events.push(Event::Isolated);
             return;
         }
-        if self.is_joining || until == ALWAYS {
+        if self.is_joining || !self.needs_quorum(now) {
             return;
         }
         let is_heard_by_others = |name: &str, incarnation: u64| {

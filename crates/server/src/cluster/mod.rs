@@ -277,10 +277,6 @@ impl Clustering {
         {
             info!("this broker takes clients");
         }
-        for member in members.others() {
-            let Some(place) = self.place(&member.identity.name) else { continue };
-            self.engine.set_up(place, member.state == State::Up && member.hears_us);
-        }
         self.tell_standing(engine, &members);
     }
 
@@ -303,12 +299,13 @@ impl Clustering {
         self.members.lock().on_heard(&peer.name, peer.incarnation);
     }
 
-    /// Tells the engine for whom subscriptions wait, and whether this broker serves.
+    /// Tells the engine which brokers can be reached, for which of them subscriptions wait, and whether this one serves.
     fn tell_standing(&self, engine: &Engine, members: &Members) {
         let now = engine.clock.now();
         for member in members.others() {
             let name = &member.identity.name;
             if let Some(place) = self.place(name) {
+                self.engine.set_up(place, member.state == State::Up && member.hears_us);
                 self.engine.set_waited_for(place, members.is_waited_for(now, name));
             }
         }

@@ -23,38 +23,35 @@ pub fn cluster(text: &mut String, shared: &Shared) {
         let count = members.iter().filter(|member| member.state == state).count();
         let _ = writeln!(text, "{name}{{state=\"{state}\"}} {count}");
     }
-    for (name, help, holds) in [
+    for (name, help, value) in [
         (
             "barid_cluster_takes_clients",
             "Whether the broker has joined the cluster, and takes clients.",
-            takes_clients,
+            u64::from(takes_clients),
         ),
         (
             "barid_cluster_has_quorum",
             "Whether more than half of the brokers hear this one. Otherwise it does not read from clients.",
-            has_quorum,
+            u64::from(has_quorum),
         ),
-    ] {
-        header(text, name, "gauge", help);
-        let _ = writeln!(text, "{name} {}", u8::from(holds));
-    }
-    let name = "barid_cluster_filters";
-    header(text, name, "gauge", "Distinct topic filters that the sessions of this broker have.");
-    let _ = writeln!(text, "{name} {filters}");
-    for (name, help, direction) in [
+        (
+            "barid_cluster_filters",
+            "Distinct topic filters that the sessions of this broker have.",
+            filters as u64,
+        ),
         (
             "barid_cluster_relayed_clients",
             "Clients of this broker that belong to another one.",
-            Direction::ToOther,
+            cluster.relays.count(Direction::ToOther),
         ),
         (
             "barid_cluster_hosted_clients",
             "Clients and operators of other brokers that belong to this one.",
-            Direction::FromOther,
+            cluster.relays.count(Direction::FromOther),
         ),
     ] {
         header(text, name, "gauge", help);
-        let _ = writeln!(text, "{name} {}", cluster.relays.count(direction));
+        let _ = writeln!(text, "{name} {value}");
     }
     let name = "barid_cluster_refused_relays_total";
     let help = "Clients refused because the broker that they belong to could not be reached.";

@@ -104,7 +104,7 @@ impl<'a> Speaker<'a> {
 
     /// Sends a change, and those after it.
     async fn tell(&mut self, first: Result<Arc<ObjectName>, RecvError>) -> Result<(), NoLink> {
-        // What was missed because there was too much is found by the next comparison.
+        // The next comparison finds the changes that a lagging link has missed.
         let mut next = first.ok();
         while let Some(object) = next {
             self.put(&object);
