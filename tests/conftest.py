@@ -8,9 +8,12 @@ import uuid
 
 import pytest
 
+import contract
 import wire
 from broker import Broker, ForeignBroker
 from brokers import BROKERS, AnyBroker
+
+contract.watch()
 
 TARGET = os.environ.get("MQTT_TARGET")
 

@@ -8,6 +8,7 @@ use barid_core::time::WallTime;
 use barid_engine::names::{check_tenant_name, check_user_name, tenant_of};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Maximum length of the reason of a ban, in bytes.
 const REASON_MAX: usize = 256;
@@ -45,8 +46,9 @@ pub struct Ban {
 
 /// Addresses with the same first bits. IPv4 addresses in the IPv6 form `::ffff:a.b.c.d` are IPv4 addresses, here
 /// and in comparisons.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schema(value_type = String)]
 pub struct Network(IpNet);
 
 impl Ban {

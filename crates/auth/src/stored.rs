@@ -13,6 +13,7 @@ use barid_engine::names::check_user_name;
 use barid_engine::rights::{RULES_MAX, Rights, Rule};
 use barid_engine::user_limits::UserLimits;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::directory::{Record, Unavailable};
 
@@ -58,8 +59,9 @@ pub struct StoredUser {
 }
 
 /// The settings of a tenant in the store.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schema(as = TenantSettings)]
 pub struct StoredTenant {
     /// The rules that apply to all users of the tenant, after those of the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]

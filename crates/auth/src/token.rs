@@ -9,6 +9,7 @@ use data_encoding::BASE32_NOPAD;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
+use utoipa::ToSchema;
 
 /// What every token begins with, so that programs that search for leaked secrets find it.
 const PREFIX: &str = "barid_";
@@ -23,7 +24,7 @@ const SECRET_BYTES: usize = 32;
 const NOTE_MAX: usize = 256;
 
 /// What a token allows. Each role may do what those before it may.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Sees names, counts and settings.

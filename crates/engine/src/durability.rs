@@ -4,9 +4,10 @@ use mqtt_proto::{Properties, topic};
 use serde::{Deserialize, Serialize};
 use statestore_proto::Glob;
 use statestore_proto::properties::PERSIST;
+use utoipa::ToSchema;
 
 /// The condition for acknowledging a QoS 1 or 2 message to its publisher.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DurabilityClass {
     /// No condition: the message is lost if the broker ends before it is delivered.

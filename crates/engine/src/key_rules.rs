@@ -3,9 +3,10 @@
 use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use statestore_proto::{Glob, Verb};
+use utoipa::ToSchema;
 
 /// A rule that allows a user to read or write some keys of the state store.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRule {
     /// What the rule allows.
@@ -18,7 +19,7 @@ pub struct KeyRule {
 }
 
 /// The commands that a rule allows for its keys.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyAccess {
     /// GET, KEYNOTIFY, SCAN.
@@ -30,7 +31,7 @@ pub enum KeyAccess {
 }
 
 /// How a rule writes its keys.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyKind {
     /// Patterns with `*`, `?` and `[0-9]`, in which `{principal.clientId}` and `{principal.username}` are

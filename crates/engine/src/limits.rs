@@ -5,13 +5,14 @@ use std::ops::{Index, IndexMut};
 
 use barid_core::holder::Held;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::durability::DurabilityClass;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*) => {
         /// Limits on what the clients of one tenant may use.
-        #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct Limits { $($(#[$doc])* pub $name: $type,)* }
 
@@ -22,7 +23,7 @@ macro_rules! limits {
         }
 
         /// The limits that the configuration sets for one tenant. `None`: the common limit applies.
-        #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct OwnLimits {
             $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<$type>,)*
@@ -359,7 +360,7 @@ impl fmt::Display for Quota {
 }
 
 /// What happens when a client's queue is full.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueOverflow {
     /// The message that arrives is dropped.

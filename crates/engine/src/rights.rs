@@ -1,6 +1,7 @@
 //! Rights of users as they are written: in the configuration, in databases, in tokens.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::key_rules::{self, KeyKind, KeyRule};
 use crate::user_limits::UserLimits;
@@ -12,7 +13,7 @@ pub const RULES_MAX: usize = 1_000;
 /// The rights of a user, and its limits. The rules are tried in order: first `rules`, then the three short forms, then the
 /// rules of the tenant. The first that matches decides. A user without any rules may do everything in its
 /// tenant; for other users, what no rule matches is denied.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(default)]
 pub struct Rights {
     /// The rules, in order.
@@ -65,8 +66,9 @@ impl Rights {
 }
 
 /// A rule: whether some actions on some topics, keys or entities are allowed.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schema(as = AccessRule)]
 pub struct Rule {
     /// The actions that the rule allows. A rule has either these or `deny`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +96,7 @@ pub struct Rule {
 }
 
 /// One action, several, or all.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(
     untagged,
     expecting = "`publish`, `subscribe`, `read`, `write`, `send`, `receive`, `manage`, `all`, or a list of these"
@@ -107,7 +109,7 @@ pub enum Actions {
 }
 
 /// An action that a rule is about.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Every action of the kinds of targets that the rule names; without targets, every action.

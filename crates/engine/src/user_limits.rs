@@ -2,13 +2,14 @@
 
 use barid_core::holder::{Held, OwnHeldLimits};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::limits::{Limits, Quota};
 
 macro_rules! user_limits {
     ($($(#[$doc:meta])* $name:ident = $quota:ident,)*) => {
         /// The limits of one user. `None`: the limit for every user of the tenant applies; 0: there is no limit.
-        #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct UserLimits {
             $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u64>,)*

@@ -3,6 +3,7 @@
 use mqtt_proto::topic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 use super::template::{Placeholder, Template};
 use crate::entities;
@@ -12,7 +13,7 @@ use crate::names::default_tenant_name;
 const NAME_MAX: usize = 128;
 
 /// A binding, as it is declared. It has either `filter` or `publish`: [`Binding::way`] tells which.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
     /// The name, unique in the tenant.
@@ -31,6 +32,7 @@ pub struct Binding {
     pub topic: Option<String>,
     /// The session id that the messages get there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub session: Option<Template>,
     /// The queue whose messages are published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,6 +42,7 @@ pub struct Binding {
     pub from_subscription: Option<String>,
     /// The MQTT topic to which the messages are published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub publish: Option<Template>,
     /// The QoS with which the messages are published; 1 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

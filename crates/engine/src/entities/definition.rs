@@ -20,6 +20,7 @@ use std::time::Duration;
 use barid_core::entity::Properties;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 use super::iso8601::IsoDuration;
 use super::path::{self, Kind, NameError};
@@ -96,7 +97,7 @@ pub struct SubscriptionDefinition {
 }
 
 /// Properties of a queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct QueueProperties {
     /// Duration without use after which the queue is deleted with all its messages. Receivers and scheduled messages
@@ -140,7 +141,7 @@ pub struct QueueProperties {
 }
 
 /// Properties of a topic.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct TopicProperties {
     /// Duration without use after which the topic is deleted with all its messages. Receivers and scheduled messages
@@ -175,7 +176,7 @@ pub struct TopicProperties {
 }
 
 /// Properties of a subscription.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct SubscriptionProperties {
     /// Duration without use after which the subscription is deleted with all its messages. Receivers and scheduled messages

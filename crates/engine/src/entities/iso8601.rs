@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 /// Number of days from which on a duration means no limit: that of `TimeSpan.MaxValue` in .NET.
 const UNLIMITED_DAYS: u64 = 10_675_199;
@@ -14,7 +15,8 @@ const UNLIMITED_DAYS: u64 = 10_675_199;
 const UNLIMITED: &str = "P10675199DT2H48M5.4775807S";
 
 /// A duration in whole milliseconds, or no limit, which is greater than all durations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
+#[schema(value_type = String, format = "duration")]
 pub struct IsoDuration(Duration);
 
 /// Error: a text is not a valid duration.

@@ -6,6 +6,7 @@ use barid_core::rules::{self, CorrelationFilter, Filter, Rule, SqlFilter, System
 use barid_core::value::Value;
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::definition::DefinitionError;
 use super::path::{self, Kind};
@@ -22,7 +23,7 @@ pub struct RuleDefinition {
 }
 
 /// The filter of a rule, which selects messages, and its action, which changes them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 pub struct RuleProperties {
     /// The kind of filter. If missing, it is that of the filter that is present; without a filter, the rule matches
@@ -41,7 +42,7 @@ pub struct RuleProperties {
 }
 
 /// A kind of filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum FilterType {
     /// A SQL condition.
     Sql,
@@ -54,16 +55,18 @@ pub enum FilterType {
 }
 
 /// A SQL expression.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
+#[schema(as = SqlExpression)]
 pub struct Expression {
     /// The text: in a filter a condition, in an action statements.
     pub sql_expression: String,
 }
 
 /// Properties that a message must have: all that are set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
+#[schema(as = CorrelationFilter)]
 pub struct Correlation {
     /// The content type.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +98,7 @@ pub struct Correlation {
 }
 
 /// The value of an application property: a JSON value, or an object that names its type.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum PropertyValue {
     /// A boolean.
@@ -113,7 +116,7 @@ pub enum PropertyValue {
 }
 
 /// A value of a type that JSON does not have, such as `{"Timestamp": 1700000000000}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum TypedValue {
     /// Milliseconds since the Unix epoch.
     Timestamp(i64),

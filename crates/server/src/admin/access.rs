@@ -21,6 +21,7 @@ use barid_engine::managed::ManagedKind;
 use barid_peers::Protocol;
 use serde::Serialize;
 use tracing::info;
+use utoipa::ToSchema;
 
 use super::Served;
 use super::answer::Refusal;
@@ -78,7 +79,7 @@ const fn rule(path: &'static str, read: Role, change: Role, tenant: Tenant) -> R
 }
 
 /// The first rule whose path is the beginning of a path decides.
-const RULES: [Rule; 22] = {
+static RULES: [Rule; 22] = {
     use Role::{Admin, Operator, Viewer};
     use Tenant::{Confined, InPath, Never, NeverChanged};
     [
@@ -114,8 +115,15 @@ const RULES: [Rule; 22] = {
 };
 
 /// Paths that everybody may read.
-const OPEN: [&str; 6] =
-    ["/", "/healthz", "/health", "/dashboard", "/dashboard/", "/dashboard/{*file}"];
+const OPEN: [&str; 7] = [
+    "/",
+    "/healthz",
+    "/health",
+    "/v1/openapi.json",
+    "/dashboard",
+    "/dashboard/",
+    "/dashboard/{*file}",
+];
 
 /// Answers a request, or refuses it because its token is missing, wrong or not enough.
 pub async fn check(
@@ -173,7 +181,8 @@ pub async fn check(
 }
 
 /// What a requester may do.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Requester)]
 pub struct Allowed {
     /// The id of its token; `None`: no token is needed.
     token: Option<Box<str>>,
@@ -183,6 +192,10 @@ pub struct Allowed {
 }
 
 /// Shows the requester what it may do.
+#[utoipa::path(
+    get, path = "/v1/requester", operation_id = "show_requester",
+    responses((status = 200, body = Allowed))
+)]
 pub async fn show(Extension(requester): Extension<Requester>) -> Json<Allowed> {
     Json(match requester.token.as_deref() {
         Some(Accepted { id, role, tenant }) => {
@@ -209,6 +222,16 @@ fn too_many(
     let seconds = HeaderValue::from(wait.as_secs_f64().ceil() as u64);
     response.headers_mut().insert(RETRY_AFTER, seconds);
     Some(response)
+}
+
+/// Returns the role that a path needs; `None`: everybody may read it.
+pub fn role_for(path: &str, is_read: bool) -> Option<Role> {
+    let rule = rule_of(path);
+    (!OPEN.contains(&path)).then_some(if is_read { rule.read } else { rule.change })
+}
+
+fn rule_of(path: &str) -> &'static Rule {
+    RULES.iter().find(|rule| path.starts_with(rule.path)).expect("the last rule is for all paths")
 }
 
 fn needs_token(shared: &Shared, is_remote: bool) -> bool {
@@ -256,8 +279,7 @@ impl Requester {
     /// Checks whether the requester may ask for a path, given as in the routes, and the tenant in it.
     fn check(&self, path: &str, is_read: bool, tenant: Option<&str>) -> Result<(), Refusal> {
         let Some(token) = &self.token else { return Ok(()) };
-        let rule = RULES.iter().find(|rule| path.starts_with(rule.path));
-        let rule = rule.expect("the last rule is for all paths");
+        let rule = rule_of(path);
         let needed = if is_read { rule.read } else { rule.change };
         if token.role < needed {
             return Err(Refusal::forbidden(format!(

@@ -4,13 +4,21 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The error with which a request is answered.
 #[derive(Debug)]
 pub struct Refusal {
     status: StatusCode,
     sentence: String,
+}
+
+/// The body of an error.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Error {
+    /// A sentence that says what is wrong, and often what to do.
+    error: String,
 }
 
 /// A response in JSON, or an error.
@@ -65,7 +73,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(json!({ "error": self.sentence }))).into_response()
+        (self.status, Json(Error { error: self.sentence })).into_response()
     }
 }
 

@@ -35,6 +35,11 @@ enum Part {
     Failed(io::Error),
 }
 
+/// Makes a backup of everything durable, as one file.
+#[utoipa::path(
+    get, path = "/v1/backup", operation_id = "make_backup",
+    responses((status = 200, content_type = "application/octet-stream", body = [u8]))
+)]
 pub async fn stream(
     State(served): State<Served>,
     Extension(progress): Extension<Progress>,

@@ -4,24 +4,31 @@ use axum::Json;
 use axum::extract::State;
 use barid_engine::durable::DurableShard;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Served;
 use super::rfc3339::Rfc3339;
 use crate::process::Usage;
 use crate::watchdog::Watchdog;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Broker)]
 pub struct Described {
     version: &'static str,
     /// The name in the cluster; `None`: there is none.
     broker: Option<String>,
+    /// The name of the cluster; `None`: there is none.
     cluster: Option<String>,
     started_at: Rfc3339,
     /// The time at this broker.
     now: Rfc3339,
+    /// CPU time of the process, in seconds; `None`: the system does not tell, like the following.
     cpu_seconds: Option<f64>,
+    /// Resident memory of the process, in bytes.
     resident_bytes: Option<f64>,
+    /// File descriptors in use.
     open_descriptors: Option<u64>,
+    /// Maximum number of file descriptors.
     max_descriptors: Option<u64>,
     /// Bytes of the data directory.
     disk_bytes: u64,
@@ -29,15 +36,23 @@ pub struct Described {
     disk_free_bytes: Option<u64>,
     /// Whether the disk is full or broken, so that nothing durable is accepted.
     disk_refuses: bool,
+    /// Number of shards that are closed.
     closed_shards: usize,
     /// When the certificate of the TLS listeners expires; `None`: there is none, or it cannot be read.
     certificate_expires_at: Option<Rfc3339>,
     /// The longest time in the last minute that one connection kept the others of its thread waiting.
     longest_turn_seconds: f64,
+    /// Number of tenants.
     tenants: usize,
+    /// Maximum number of tenants.
     max_tenants: usize,
 }
 
+/// Shows the process, its disk and its certificate.
+#[utoipa::path(
+    get, path = "/v1/broker", operation_id = "show_broker",
+    responses((status = 200, body = Described))
+)]
 pub async fn show(State(served): State<Served>) -> Json<Described> {
     let shared = &served.shared;
     let engine = &shared.engine;

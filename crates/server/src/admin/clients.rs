@@ -13,6 +13,7 @@ use barid_engine::session::{SessionRef, State as SessionState};
 use barid_engine::tenant::Tenant;
 use mqtt_proto::ReasonCode;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
 use super::page::{LIMIT_MAX, check_limit, cut};
@@ -20,10 +21,13 @@ use super::rfc3339::Rfc3339;
 use super::sessions::{Subscription, Will, first_after, protocol, subscriptions, will};
 use super::{Served, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
     /// Only clients whose identifier contains this.
     search: Option<String>,
@@ -31,10 +35,12 @@ pub struct Question {
     user: Option<String>,
     /// Only clients whose address, without the port, begins with this.
     address: Option<String>,
+    /// Only clients of this protocol.
+    #[param(inline)]
     protocol: Option<Protocol>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Protocol {
     Mqtt,
@@ -48,41 +54,53 @@ impl Default for Question {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ClientList)]
 pub struct Page {
-    clients: Vec<Client<usize>>,
+    clients: Vec<Listed>,
     /// The place of the last client, if there are more: the next page is the one `after` it.
     next: Option<String>,
 }
 
-/// A client that is connected. `S` is the number of its subscriptions, or a list of them.
-#[derive(Debug, Serialize)]
-struct Client<S> {
+/// A client that is connected.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ClientSummary)]
+struct Client {
     /// The client identifier, or the container id.
     client: Box<str>,
     /// The number of the connection.
     connection: u64,
+    /// `MQTT` or `AMQP`.
     protocol: &'static str,
+    /// The version of the protocol.
     version: &'static str,
     /// `None`: it has none, or is known by its key.
     user: Option<Box<str>>,
     /// The shared access key of an AMQP client.
     key: Option<String>,
+    /// Address and port of the client.
     address: String,
+    /// The listener that it has reached; `None` over AMQP.
     listener: Option<&'static str>,
     connected_at: Rfc3339,
     #[serde(flatten)]
     traffic: Traffic,
     #[serde(flatten)]
-    session: Option<Session<S>>,
+    #[schema(value_type = Session)]
+    session: Option<Session>,
 }
 
 /// Messages since the client has connected, and the bytes of their packets.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ClientTraffic)]
 struct Traffic {
+    /// Messages that the broker has received from it.
     received_messages: u64,
+    /// Bytes that the broker has received from it.
     received_bytes: u64,
+    /// Messages that the broker has sent to it.
     sent_messages: u64,
+    /// Bytes that the broker has sent to it.
     sent_bytes: u64,
 }
 
@@ -98,27 +116,54 @@ impl Traffic {
 }
 
 /// What only a client of MQTT has.
-#[derive(Debug, Serialize)]
-struct Session<S> {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ClientSession)]
+struct Session {
     /// In seconds; 0: it is switched off.
+    #[schema(required = false)]
     keep_alive: u16,
     /// The Session Expiry Interval; `None`: the session does not expire.
     expiry_seconds: Option<u32>,
-    subscriptions: S,
+    /// Messages that were sent and not acknowledged.
+    #[schema(required = false)]
     in_flight: u16,
+    /// Messages that wait for the client.
+    #[schema(required = false)]
     queued_messages: usize,
+    /// Bytes of the messages that wait.
+    #[schema(required = false)]
     queued_bytes: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ListedClient)]
+struct Listed {
+    #[serde(flatten)]
+    client: Client,
+    /// The number of its subscriptions, if it is a client of MQTT.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscriptions: Option<usize>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Client)]
 pub struct Detailed {
     #[serde(flatten)]
-    client: Client<Vec<Subscription>>,
+    client: Client,
+    /// The subscriptions, by filter.
+    subscriptions: Vec<Subscription>,
+    /// The Will Message; `None`: it has none.
     will: Option<Will>,
 }
 
 type ClientPath = Result<Path<(String, String)>, PathRejection>;
 
+/// Lists the clients that are connected, over MQTT and AMQP.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/clients", operation_id = "list_clients",
+    params(Question),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -133,13 +178,22 @@ pub async fn list(
     Ok(Json(Page { clients: clients.into_iter().map(|(_, client)| client).collect(), next }))
 }
 
+/// Shows a client of MQTT, with its subscriptions.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/clients/{client}", operation_id = "show_client",
+    responses((status = 200, body = Detailed))
+)]
 pub async fn show(State(served): State<Served>, path: ClientPath) -> Answer<Detailed> {
     let (missing, session) = named(&served, path)?;
-    let client = describe(&session, subscriptions).ok_or(missing)?;
-    Ok(Json(Detailed { client, will: will(&session) }))
+    let (client, subscriptions) = describe(&session, subscriptions).ok_or(missing)?;
+    Ok(Json(Detailed { client, subscriptions, will: will(&session) }))
 }
 
 /// Closes the connection of a client. Its session stays, if it outlives the connection.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/clients/{client}", operation_id = "disconnect_client",
+    responses((status = 202))
+)]
 pub async fn disconnect(
     State(served): State<Served>,
     path: ClientPath,
@@ -196,7 +250,7 @@ fn found_after(
     question: &Question,
     after: Option<&Place>,
     count: usize,
-) -> Vec<(Place, Client<usize>)> {
+) -> Vec<(Place, Listed)> {
     let mut found = Vec::new();
     if question.protocol != Some(Protocol::Amqp) && !matches!(after, Some(Place::Amqp(_))) {
         let after = match after {
@@ -208,8 +262,9 @@ fn found_after(
         });
         // One that has left meanwhile is not described.
         let clients = sessions.iter().filter_map(|session| {
-            let client = describe(session, |state| state.subscriptions.count())?;
-            Some((Place::Mqtt(session.client_id.clone()), client))
+            let (client, count) = describe(session, |state| state.subscriptions.count())?;
+            let listed = Listed { client, subscriptions: Some(count) };
+            Some((Place::Mqtt(session.client_id.clone()), listed))
         });
         found.extend(clients);
     }
@@ -224,7 +279,10 @@ fn found_after(
             after = last.id.0;
             let wanted = page.iter().filter(|client| question.wants_amqp(client));
             let rest = count - found.len();
-            found.extend(wanted.take(rest).map(|one| (Place::Amqp(one.id.0), amqp(one))));
+            found.extend(wanted.take(rest).map(|one| {
+                let listed = Listed { client: amqp(one), subscriptions: None };
+                (Place::Amqp(one.id.0), listed)
+            }));
         }
     }
     found
@@ -255,11 +313,11 @@ impl Question {
     }
 }
 
-/// Describes the client of a session; `None`: it has left.
+/// Describes the client of a session, and its subscriptions; `None`: it has left.
 fn describe<S>(
     session: &SessionRef,
     subscriptions: impl Fn(&SessionState) -> S,
-) -> Option<Client<S>> {
+) -> Option<(Client, S)> {
     let (user, expiry, subscriptions, connected_at) = {
         let state = session.state();
         let user = state.user().map(Box::from);
@@ -267,7 +325,7 @@ fn describe<S>(
     };
     session.inspect(|outbound, link| {
         let link = link?;
-        Some(Client {
+        let client = Client {
             client: session.client_id.clone(),
             connection: link.connection.0,
             protocol: "MQTT",
@@ -281,16 +339,16 @@ fn describe<S>(
             session: Some(Session {
                 keep_alive: link.keep_alive,
                 expiry_seconds: (expiry != u32::MAX).then_some(expiry),
-                subscriptions,
                 in_flight: outbound.window().in_flight(),
                 queued_messages: outbound.queue().len(),
                 queued_bytes: outbound.queue().bytes(),
             }),
-        })
+        };
+        Some((client, subscriptions))
     })
 }
 
-fn amqp(client: &Arc<AmqpClient>) -> Client<usize> {
+fn amqp(client: &Arc<AmqpClient>) -> Client {
     Client {
         client: client.container.as_str().into(),
         connection: client.id.0,

@@ -9,17 +9,23 @@ use barid_engine::denials::{Remembered, Wanted};
 use barid_engine::denied_action::Action;
 use barid_engine::names::{DEFAULT_TENANT, full_name};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only denials of this client.
     client: Option<String>,
+    /// Only denials of this user.
     user: Option<String>,
+    /// Only denials about this topic, key or entity.
     object: Option<String>,
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
 }
 
@@ -29,25 +35,39 @@ impl Default for Question {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DenialList)]
 pub struct Denials {
     denials: Vec<Denied>,
     /// Counts of the tenant since the start of the broker, for all clients.
     totals: BTreeMap<&'static str, u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Denial)]
 struct Denied {
+    /// When it was denied last.
     at: Rfc3339,
+    /// What was denied, such as `publish` or `connect`.
     action: &'static str,
+    /// How often it was denied.
     count: u64,
+    /// The user; `None`: the client has shown none.
     user: Option<String>,
     client: String,
     address: String,
+    /// The topic, key or entity; `None`: it was about none.
     object: Option<String>,
+    /// Why it was denied, in a sentence.
     reason: String,
 }
 
+/// Lists what clients were not allowed to do, with the reasons.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/denials", operation_id = "list_denials",
+    params(Question),
+    responses((status = 200, body = Denials))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,

@@ -9,17 +9,23 @@ use barid_core::drop_reason::DropReason;
 use barid_engine::drops::{self, DroppedMessage, Wanted};
 use mqtt_proto::topic;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only messages to this client.
     client: Option<String>,
+    /// Only messages of topics that this filter matches.
     topic: Option<String>,
+    /// Only messages that were dropped for this reason.
     reason: Option<String>,
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
 }
 
@@ -29,23 +35,36 @@ impl Default for Question {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DropList)]
 pub struct Drops {
     drops: Vec<Dropped>,
     /// Counts of the tenant since the start of the broker, for all clients.
     totals: BTreeMap<&'static str, u64>,
+    /// Maximum number of drops that each thread remembers.
     remembered: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DroppedMessage)]
 struct Dropped {
     at: Rfc3339,
+    /// The topic; `None`: it is not known any more.
     topic: Option<String>,
+    /// The client that the message was for.
     client: String,
+    /// The name of the reason, as in `totals`.
     reason: &'static str,
+    /// The reason, in a sentence.
     explanation: &'static str,
 }
 
+/// Lists messages that were dropped, with the reasons.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/drops", operation_id = "list_drops",
+    params(Question),
+    responses((status = 200, body = Drops))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use utoipa::IntoParams;
 
 use super::Served;
 use super::access::Requester;
@@ -27,8 +28,9 @@ use crate::shared::Shared;
 /// The kinds of events.
 const KINDS: [&str; 6] = ["connected", "disconnected", "denied", "changed", "member", "shard"];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
     /// Only events of this tenant.
     tenant: Option<String>,
@@ -43,6 +45,12 @@ fn default_rate() -> u32 {
     1_000
 }
 
+/// Tells what happens, as server-sent events.
+#[utoipa::path(
+    get, path = "/v1/events", operation_id = "stream_events",
+    params(Question),
+    responses((status = 200, content_type = "text/event-stream", body = String))
+)]
 pub async fn stream(
     State(served): State<Served>,
     Extension(requester): Extension<Requester>,

@@ -3,12 +3,35 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Served;
 
+/// Answers while the broker accepts connections.
+#[utoipa::path(
+    get, path = "/healthz", operation_id = "is_alive",
+    responses((status = 200, content_type = "text/plain", body = String))
+)]
+pub async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// Whether all shards accept messages.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Health {
+    /// A sentence about it.
+    message: &'static str,
+    /// `healthy` or `unhealthy`.
+    status: &'static str,
+}
+
 /// Answers whether all shards accept messages: 200 or 503.
-pub async fn health(State(served): State<Served>) -> (StatusCode, Json<Value>) {
+#[utoipa::path(
+    get, path = "/health", operation_id = "show_health",
+    responses((status = 200, body = Health), (status = 503, body = Health))
+)]
+pub async fn health(State(served): State<Served>) -> (StatusCode, Json<Health>) {
     let shards = &served.shared.engine.shards;
     let message = if shards.iter().any(|shard| shard.is_failing()) {
         "The disk is full or broken."
@@ -21,5 +44,5 @@ pub async fn health(State(served): State<Served>) -> (StatusCode, Json<Value>) {
         true => (StatusCode::SERVICE_UNAVAILABLE, "unhealthy"),
         false => (StatusCode::OK, "healthy"),
     };
-    (status, Json(json!({ "status": word, "message": message })))
+    (status, Json(Health { status: word, message }))
 }

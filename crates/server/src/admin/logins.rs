@@ -10,18 +10,25 @@ use barid_engine::names::{check_tenant_name, check_user_name, full_name, tenant_
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
+use utoipa::ToSchema;
 
 use super::access::Requester;
 use super::answer::{Answer, Refusal};
 use super::{Served, body};
 
 /// The back ends that are asked about the users of a tenant.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Logins)]
 pub struct Deciding {
     /// Their names, in the order in which they are asked. Empty: any client may connect.
     back_ends: Vec<String>,
 }
 
+/// Shows which back ends decide on the logins of a tenant.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/logins", operation_id = "show_logins",
+    responses((status = 200, body = Deciding))
+)]
 pub async fn show(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -36,8 +43,9 @@ pub async fn show(
 }
 
 /// The users that have changed: exactly one member.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
+#[schema(as = ChangedUsers)]
 pub enum Changed {
     User(String),
     Tenant(String),
@@ -45,6 +53,11 @@ pub enum Changed {
 }
 
 /// Forgets what is remembered of the users, here and in shared caches, and has connected clients checked.
+#[utoipa::path(
+    post, path = "/v1/logins/changed", operation_id = "say_that_users_have_changed",
+    request_body = Changed,
+    responses((status = 200, body = Changed))
+)]
 pub async fn changed(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,

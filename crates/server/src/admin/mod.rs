@@ -26,6 +26,7 @@ mod history;
 mod logins;
 mod managed;
 mod observed;
+mod openapi;
 mod page;
 mod passing_on;
 mod progress;
@@ -36,6 +37,7 @@ mod receivers;
 mod request_rate;
 mod retained;
 mod rfc3339;
+mod routes;
 mod service_bus;
 mod sessions;
 mod shards;
@@ -45,7 +47,6 @@ mod tenants;
 mod trace;
 mod users;
 
-use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,10 +60,9 @@ use axum::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
+use axum::http::{HeaderValue, Request, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{delete, get, post};
+use axum::response::{IntoResponse, Response};
 use barid_engine::lanes::Lanes;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
@@ -346,54 +346,7 @@ impl Service {
     /// The admin API, for this machine.
     fn new(served: Served) -> Self {
         let answering = Arc::clone(&served.answering);
-        let routes = Router::new()
-            .route("/", get(index))
-            .route("/healthz", get(|| async { "ok\n" }))
-            .route("/health", get(health::health))
-            .route("/metrics", get(metrics))
-            .route("/dashboard", get(async || Redirect::to("/dashboard/")))
-            .route("/dashboard/", get(dashboard::page))
-            .route("/dashboard/{*file}", get(dashboard::part))
-            .route("/v1/requester", get(access::show))
-            .route("/v1/broker", get(broker::show))
-            .route("/v1/history", get(history::show))
-            .route("/v1/events", get(events::stream))
-            .route("/v1/tenants", get(tenants::list))
-            .merge(managed::routes())
-            .route("/v1/logins/changed", post(logins::changed))
-            .route("/v1/tenants/{tenant}/sessions", get(sessions::list))
-            .route(
-                "/v1/tenants/{tenant}/sessions/{client}",
-                get(sessions::show).delete(sessions::end),
-            )
-            .route("/v1/tenants/{tenant}/clients", get(clients::list))
-            .route(
-                "/v1/tenants/{tenant}/clients/{client}",
-                get(clients::show).delete(clients::disconnect),
-            )
-            .route("/v1/tenants/{tenant}/clients/{client}/trace", get(trace::stream))
-            .route("/v1/tenants/{tenant}/receivers", get(receivers::show))
-            .route("/v1/tenants/{tenant}/retained", get(retained::list))
-            .route(
-                "/v1/tenants/{tenant}/retained/{*topic}",
-                get(retained::show).delete(retained::remove),
-            )
-            .route("/v1/tenants/{tenant}/messages", get(observed::stream))
-            .route("/v1/tenants/{tenant}/publish", post(publish::post))
-            .route("/v1/tenants/{tenant}/logins", get(logins::show))
-            .route("/v1/tenants/{tenant}/users/{*client}", get(users::show))
-            .route("/v1/tenants/{tenant}/drops", get(drops::list))
-            .route("/v1/tenants/{tenant}/denials", get(denials::list))
-            .route("/v1/tenants/{tenant}/amqp-connections", get(amqp_connections::list))
-            .route("/v1/tenants/{tenant}/amqp-connections/{id}", delete(amqp_connections::close))
-            .route("/v1/tenants/{tenant}/state", get(state::list))
-            .route("/v1/tenants/{tenant}/state/{key}", get(state::show))
-            .nest("/v1/tenants/{tenant}", entities::routes())
-            .route("/v1/cluster", get(cluster::show))
-            .route("/v1/cluster/slots", get(cluster::slots))
-            .route("/v1/shards", get(shards::list))
-            .route("/v1/shards/{shard}", get(shards::show).patch(shards::patch))
-            .route("/v1/backup", get(backup::stream))
+        let routes = routes::all()
             .route_layer(from_fn_with_state(served.clone(), access::check))
             .fallback(answer::no_such_path)
             .method_not_allowed_fallback(answer::no_such_method)
@@ -501,81 +454,11 @@ where
     }
 }
 
-async fn index(headers: HeaderMap) -> Response {
-    let mut text = String::new();
-    for (path, what) in [
-        ("/healthz", "200 while the broker accepts connections"),
-        ("/health", "health, in the format of the emulator for Service Bus"),
-        ("/metrics", "Prometheus text format"),
-        ("/dashboard/", "the dashboard, for browsers"),
-        ("/v1/requester", "what the token of the request allows"),
-        ("/v1/broker", "the process, its disk and its certificate"),
-        ("/v1/history", "rates of the last hours: ?tenant=TENANT"),
-        ("/v1/events", "what happens, as events: ?tenant=TENANT&kinds=KIND,KIND"),
-        ("/v1/tenants", "tenants; JSON, like everything below /v1"),
-        ("/v1/tenants/{tenant}", "one tenant; PUT, PATCH and DELETE change its settings"),
-        ("/v1/users", "users in the broker's own store"),
-        ("/v1/users/{tenant}/{client}", "one user; PUT, PATCH and DELETE change it"),
-        ("/v1/logins/changed", "POST says that users have changed at a back end"),
-        ("/v1/bans", "bans; POST makes one"),
-        ("/v1/bans/{ban}", "one ban; DELETE ends it"),
-        ("/v1/tokens", "tokens of this API; POST makes one"),
-        ("/v1/tokens/{token}", "DELETE revokes one"),
-        ("/v1/tenants/{tenant}/sessions", "its sessions, by client identifier"),
-        ("/v1/tenants/{tenant}/sessions/{client}", "one session; DELETE ends it"),
-        ("/v1/tenants/{tenant}/clients", "the clients that are connected, over MQTT and AMQP"),
-        ("/v1/tenants/{tenant}/clients/{client}", "one of MQTT; DELETE disconnects it"),
-        ("/v1/tenants/{tenant}/clients/{client}/trace", "its packets as they pass, as events"),
-        ("/v1/tenants/{tenant}/receivers", "who receives messages of a topic: ?topic=TOPIC"),
-        ("/v1/tenants/{tenant}/retained", "its retained messages: ?filter=FILTER"),
-        ("/v1/tenants/{tenant}/retained/{topic}", "one, with its payload; DELETE removes it"),
-        ("/v1/tenants/{tenant}/messages", "messages as they pass, as events: ?filter=FILTER"),
-        ("/v1/tenants/{tenant}/publish", "POST publishes a message"),
-        ("/v1/tenants/{tenant}/logins", "which back ends decide on its logins"),
-        ("/v1/tenants/{tenant}/users/{client}", "what belongs to a user of any back end"),
-        ("/v1/tenants/{tenant}/drops", "messages that were dropped, and why"),
-        ("/v1/tenants/{tenant}/denials", "what clients were not allowed to do, and why"),
-        (
-            "/v1/tenants/{tenant}/amqp-connections",
-            "clients connected over AMQP; DELETE …/{id} closes one",
-        ),
-        ("/v1/tenants/{tenant}/state", "keys of its state store"),
-        ("/v1/tenants/{tenant}/state/{key}", "one key, with its value"),
-        ("/v1/tenants/{tenant}/queues", "its queues"),
-        ("/v1/tenants/{tenant}/queues/{queue}", "one queue; PUT, PATCH and DELETE change it"),
-        (
-            "/v1/tenants/{tenant}/queues/{queue}/messages",
-            "messages of the queue; POST sends one, DELETE removes all",
-        ),
-        (
-            "/v1/tenants/{tenant}/queues/{queue}/messages/receive",
-            "POST receives messages and removes them",
-        ),
-        (
-            "/v1/tenants/{tenant}/queues/{queue}/messages/resubmit",
-            "POST lets dead letters be received again",
-        ),
-        ("/v1/tenants/{tenant}/queues/{queue}/sessions", "message sessions of the queue"),
-        ("/v1/tenants/{tenant}/topics", "its topics"),
-        ("/v1/tenants/{tenant}/topics/{topic}", "one topic; PUT, PATCH and DELETE change it"),
-        ("/v1/tenants/{tenant}/topics/{topic}/messages", "POST sends a message to the topic"),
-        (
-            "/v1/tenants/{tenant}/topics/{topic}/subscriptions",
-            "its subscriptions, each like a queue",
-        ),
-        ("…/subscriptions/{subscription}/rules/{rule}", "one rule; PUT and DELETE change it"),
-        ("/v1/tenants/{tenant}/bindings/{binding}", "one binding between MQTT topics and entities"),
-        ("/v1/cluster", "the brokers of the cluster, and the links to them"),
-        ("/v1/cluster/slots", "which broker has which sessions"),
-        ("/v1/shards", "shards of the data directory"),
-        ("/v1/shards/{shard}", "one shard; PATCH closes and opens it"),
-        ("/v1/backup", "a backup of everything durable, as one file"),
-    ] {
-        let _ = writeln!(text, "{path:40} {what}");
-    }
-    dashboard::for_browsers(&headers, text)
-}
-
+/// Tells all metrics, in the text format of Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", operation_id = "show_metrics",
+    responses((status = 200, content_type = "text/plain", body = String))
+)]
 async fn metrics(State(served): State<Served>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], exposition(&served.shared))
 }

@@ -18,6 +18,7 @@ use barid_engine::worker::Worker;
 use mqtt_proto::{Publish, ReasonCode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use utoipa::IntoParams;
 
 use super::access::Requester;
 use super::answer::Refusal;
@@ -33,9 +34,11 @@ const PAYLOAD_MAX: usize = 16 * 1024;
 /// Minimum time for which an observer is muted when it may send no more messages now.
 const RECOVERY: Duration = Duration::from_millis(20);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only messages of topics that this filter matches.
     filter: String,
     /// Maximum number of messages each second.
     #[serde(default = "default_rate")]
@@ -58,6 +61,12 @@ struct Passed<'a> {
     contents: Contents,
 }
 
+/// Shows messages as they pass, as server-sent events.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/messages", operation_id = "observe_messages",
+    params(Question),
+    responses((status = 200, content_type = "text/event-stream", body = String))
+)]
 pub async fn stream(
     State(served): State<Served>,
     Extension(requester): Extension<Requester>,

@@ -11,19 +11,26 @@ use barid_core::message::{Message, Publication};
 use barid_engine::names::is_reserved;
 use mqtt_proto::{PropertiesBuf, Property, QoS, topic};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::answer::{Answer, Refusal, not_durable};
 use super::{Served, body, facts, tenants};
 
 /// The message that a request publishes.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = WantedMessage)]
 struct Wanted {
+    /// The topic name.
     topic: String,
+    /// The payload as text. Without this and the next member it is empty.
     payload: Option<String>,
+    /// The payload in Base64.
     payload_base64: Option<String>,
+    /// 0, 1 (the default) or 2.
     #[serde(default = "at_least_once")]
     qos: u8,
+    /// Whether the message is retained.
     #[serde(default)]
     retain: bool,
     content_type: Option<String>,
@@ -39,7 +46,7 @@ fn at_least_once() -> u8 {
     1
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Published {
     /// Number of sessions that get a copy each.
     sessions: usize,
@@ -47,6 +54,12 @@ pub struct Published {
     shared: usize,
 }
 
+/// Publishes a message.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/publish", operation_id = "publish",
+    request_body = Wanted,
+    responses((status = 200, body = Published))
+)]
 pub async fn post(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,

@@ -8,14 +8,17 @@ use barid_engine::limits::Quota;
 use barid_engine::names::DEFAULT_TENANT;
 use barid_engine::tenant::{Tenant, Tenants};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A quota: its limit, and what has come of it since the start of the broker.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QuotaState)]
 pub struct State {
     /// 0: only users with limits of their own have one.
     limit: u64,
     /// How much of it is used; `None` for rates and for limits of each user or client.
     used: Option<u64>,
+    /// How often the quota has refused something.
     refused: u64,
     /// Time for which connections had to wait; `None` for quotas that only refuse.
     throttled_seconds: Option<f64>,

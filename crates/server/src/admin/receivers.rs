@@ -8,18 +8,23 @@ use barid_engine::session::SessionRef;
 use barid_engine::tenant::Tenant;
 use mqtt_proto::topic;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::sessions::{Subscription, subscriptions_where};
 use super::{Served, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// The topic of the messages.
     topic: String,
     #[serde(default = "limit")]
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
 }
 
@@ -27,7 +32,7 @@ fn limit() -> usize {
     100
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Receivers {
     /// The sessions that get a copy each, by client identifier.
     sessions: Vec<Receiver>,
@@ -41,17 +46,20 @@ pub struct Receivers {
     brokers: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct Receiver {
     client: Box<str>,
     connected: bool,
+    /// The QoS with which it gets them, at most that of the message.
     qos: u8,
     /// The subscriptions that match.
     subscriptions: Vec<Subscription>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SharedSubscription)]
 struct Shared {
+    /// The share name.
     name: String,
     filter: String,
     /// Number of members.
@@ -60,13 +68,21 @@ struct Shared {
     members: Vec<Member>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SharedSubscriptionMember)]
 struct Member {
     client: Box<str>,
     connected: bool,
+    /// The QoS with which it gets them, at most that of the message.
     qos: u8,
 }
 
+/// Shows who receives the messages of a topic, and through which subscriptions.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/receivers", operation_id = "show_receivers",
+    params(Question),
+    responses((status = 200, body = Receivers))
+)]
 pub async fn show(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,

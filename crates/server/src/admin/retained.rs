@@ -14,6 +14,7 @@ use barid_engine::retaining::{self, Removed};
 use barid_engine::tenant::Tenant;
 use mqtt_proto::{Properties, topic};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
 use super::changing::change;
@@ -22,11 +23,15 @@ use super::page::{LIMIT_MAX, check_limit};
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only messages of topics that this filter matches; `#` if it is not given.
     filter: String,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
 }
 
@@ -36,22 +41,27 @@ impl Default for Question {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RetainedMessageList)]
 pub struct Page {
     messages: Vec<Described>,
     /// The last topic that was looked at, if there are more: the next page is the one `after` it.
     next: Option<Box<str>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RetainedMessageSummary)]
 struct Described {
     topic: String,
     qos: u8,
+    /// Length of the payload, in bytes.
     payload_bytes: usize,
+    /// `None`: the message does not expire.
     expires_at: Option<Rfc3339>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RetainedMessage)]
 pub struct Detailed {
     #[serde(flatten)]
     described: Described,
@@ -65,6 +75,12 @@ const LOCKS: usize = 100;
 
 type MessagePath = Result<Path<(String, String)>, PathRejection>;
 
+/// Lists retained messages, by topic.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/retained", operation_id = "list_retained",
+    params(Question),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -98,6 +114,11 @@ pub async fn list(
     Ok(Json(Page { messages, next }))
 }
 
+/// Shows a retained message, with its payload.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/retained/{*topic}", operation_id = "show_retained",
+    responses((status = 200, body = Detailed))
+)]
 pub async fn show(State(served): State<Served>, path: MessagePath) -> Answer<Detailed> {
     let (tenant, topic) = named(&served, path)?;
     let message = tenant.retained.read().get(&topic).cloned();
@@ -109,6 +130,10 @@ pub async fn show(State(served): State<Served>, path: MessagePath) -> Answer<Det
 }
 
 /// Removes a retained message. Subscribers are not told.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/retained/{*topic}", operation_id = "remove_retained",
+    responses((status = 204))
+)]
 pub async fn remove(
     State(served): State<Served>,
     path: MessagePath,

@@ -2,19 +2,18 @@
 
 use barid_core::time::{MonoTime, WallTime};
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1_000;
 
-/// A time that is written in the form `2026-11-21T12:00:00.000Z`.
-#[derive(Clone, Copy, Debug)]
-pub struct Rfc3339 {
-    /// Milliseconds since the Unix epoch.
-    millis: u64,
-}
+/// A time that is written in the form `2026-11-21T12:00:00.000Z`. It is kept in milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, ToSchema)]
+#[schema(value_type = String, format = DateTime)]
+pub struct Rfc3339(u64);
 
 impl From<WallTime> for Rfc3339 {
     fn from(time: WallTime) -> Self {
-        Self { millis: time.as_millis() }
+        Self(time.as_millis())
     }
 }
 
@@ -22,13 +21,13 @@ impl From<WallTime> for Rfc3339 {
 /// latter has had since the start of the broker.
 impl From<MonoTime> for Rfc3339 {
     fn from(time: MonoTime) -> Self {
-        Self { millis: time.as_millis() }
+        Self(time.as_millis())
     }
 }
 
 impl std::fmt::Display for Rfc3339 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let millis = self.millis;
+        let millis = self.0;
         let (year, month, day) = civil(millis / DAY_MILLIS);
         let of_day = millis % DAY_MILLIS;
         let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);

@@ -10,17 +10,22 @@ use axum::http::StatusCode;
 use barid_engine::session::{SessionRef, State as SessionState};
 use barid_engine::tenant::Tenant;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal, not_durable};
 use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
 use super::{Served, facts, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
+    /// Only sessions with a client (`true`), or without (`false`).
     connected: Option<bool>,
 }
 
@@ -30,56 +35,93 @@ impl Default for Question {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SessionList)]
 pub struct Page {
-    sessions: Vec<Described<usize>>,
+    sessions: Vec<Listed>,
     /// The last client identifier, if there are more: the next page is the one `after` it.
     next: Option<Box<str>>,
 }
 
-/// A session. `S` is the number of its subscriptions, or a list of them.
-#[derive(Debug, Serialize)]
-struct Described<S> {
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SessionSummary)]
+struct Described {
+    /// The client identifier.
     client: Box<str>,
+    /// Whether its client is connected.
     connected: bool,
+    /// The version of MQTT; `None`: no client is connected.
     protocol: Option<&'static str>,
+    /// The user; `None`: it has none.
     user: Option<Box<str>>,
+    /// `local`: the session outlives the broker; `memory`: it does not.
     durability: &'static str,
     /// The Session Expiry Interval; `None`: the session does not expire.
     expiry_seconds: Option<u32>,
+    /// When the session ends if its client does not come back; `None`: it is connected, or the session does not
+    /// expire.
     expires_at: Option<Rfc3339>,
-    subscriptions: S,
+    /// Messages that wait for the client.
     queued_messages: usize,
+    /// Bytes of the messages that wait.
     queued_bytes: usize,
+    /// Since when the first of them waits; `None`: none does.
     oldest_queued_at: Option<Rfc3339>,
+    /// Messages that were sent and not acknowledged.
     in_flight: u16,
+    /// QoS 2 messages that the client has sent and not released.
     unreleased: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ListedSession)]
+struct Listed {
+    #[serde(flatten)]
+    session: Described,
+    /// The number of its subscriptions.
+    subscriptions: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Session)]
 pub struct Detailed {
     #[serde(flatten)]
-    session: Described<Vec<Subscription>>,
+    session: Described,
+    /// The subscriptions, by filter.
+    subscriptions: Vec<Subscription>,
+    /// The Will Message; `None`: it has none.
     will: Option<Will>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Subscribed)]
 pub struct Subscription {
     filter: Box<str>,
     qos: u8,
+    /// Whether messages of the client itself are left out.
     no_local: bool,
+    /// Whether the RETAIN flag is kept.
     retain_as_published: bool,
+    /// The Subscription Identifier; `None`: it has none.
     identifier: Option<u32>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Will {
     topic: String,
+    /// The Will Delay Interval, in seconds.
     delay_seconds: u32,
 }
 
 type SessionPath = Result<Path<(String, String)>, PathRejection>;
 
+/// Lists MQTT sessions, by client identifier.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/sessions", operation_id = "list_sessions",
+    params(Question),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -93,13 +135,23 @@ pub async fn list(
         question.connected.is_none_or(|connected| connected == session.is_online())
     });
     let (sessions, next) = cut(found, question.limit, |last| last.client_id.clone());
-    let describe = |session: &SessionRef| describe(session, |state| state.subscriptions.count());
-    Ok(Json(Page { sessions: sessions.iter().map(describe).collect(), next }))
+    let listed = |session: &SessionRef| {
+        let (session, subscriptions) = describe(session, |state| state.subscriptions.count());
+        Listed { session, subscriptions }
+    };
+    Ok(Json(Page { sessions: sessions.iter().map(listed).collect(), next }))
 }
 
+/// Shows a session, with its subscriptions.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/sessions/{client}", operation_id = "show_session",
+    responses((status = 200, body = Detailed))
+)]
 pub async fn show(State(served): State<Served>, path: SessionPath) -> Answer<Detailed> {
     let session = named(&served, path)?;
-    Ok(Json(Detailed { session: describe(&session, subscriptions), will: will(&session) }))
+    let will = will(&session);
+    let (session, subscriptions) = describe(&session, subscriptions);
+    Ok(Json(Detailed { session, subscriptions, will }))
 }
 
 /// Returns the Will Message of a session.
@@ -110,6 +162,11 @@ pub fn will(session: &SessionRef) -> Option<Will> {
     })
 }
 
+/// Ends a session. Its client is disconnected.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/sessions/{client}", operation_id = "end_session",
+    responses((status = 204))
+)]
 pub async fn end(State(served): State<Served>, path: SessionPath) -> Result<StatusCode, Refusal> {
     let session = named(&served, path)?;
     match facts::end_session(&served.shared, &session).await {
@@ -151,9 +208,9 @@ pub fn first_after(
     first.into_sorted_vec().into_iter().map(|by_client| by_client.0).collect()
 }
 
-/// Describes a session. Its state and its outlet are read one after the other, so they may be from different
+/// Describes a session, and its subscriptions. Its state and its outlet are read one after the other, so they may be from different
 /// moments.
-fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S) -> Described<S> {
+fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S) -> (Described, S) {
     let (user, expiry, subscriptions, unreleased) = {
         let state = session.state();
         (state.user().map(Box::from), state.expiry, subscriptions(&state), state.received.len())
@@ -168,7 +225,7 @@ fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S)
     let expires_at = away_since.zip(expiry_seconds).map(|(since, seconds)| {
         Rfc3339::from(since.after(Duration::from_secs(u64::from(seconds))))
     });
-    Described {
+    let described = Described {
         client: session.client_id.clone(),
         connected: version.is_some(),
         protocol: version.map(protocol),
@@ -176,13 +233,13 @@ fn describe<S>(session: &SessionRef, subscriptions: impl Fn(&SessionState) -> S)
         durability: facts::durability(session),
         expiry_seconds,
         expires_at,
-        subscriptions,
         queued_messages,
         queued_bytes,
         oldest_queued_at: facts::oldest_queued_at(session).map(Rfc3339::from),
         in_flight,
         unreleased,
-    }
+    };
+    (described, subscriptions)
 }
 
 /// Returns all subscriptions, by filter.

@@ -4,47 +4,67 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::body::Bytes;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use barid_engine::durable::DurableShard;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use super::Served;
 use super::answer::{Answer, Refusal};
+use super::{Served, body};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ShardList)]
 pub struct Listed {
     shards: Vec<Described>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Shard)]
 pub struct Described {
+    /// The number of the shard.
     shard: u16,
+    /// `open`, `closing`, `closed`, `opening`, or `failing` if its disk is full or broken.
     state: &'static str,
     /// Bytes that wait for their commit.
     pending_bytes: usize,
+    /// Number of commits since the start of the broker.
     commits: u64,
 }
 
 /// The state that a request asks for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = WantedShard)]
 pub struct Wanted {
+    /// The state that the shard is to have.
     state: Standing,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = WantedShardState)]
 enum Standing {
     Open,
     Closed,
 }
 
+/// Lists the shards of the data directory.
+#[utoipa::path(
+    get, path = "/v1/shards", operation_id = "list_shards",
+    responses((status = 200, body = Listed))
+)]
 pub async fn list(State(served): State<Served>) -> Json<Listed> {
     let shards = served.shared.engine.shards.iter();
     Json(Listed { shards: shards.map(|shard| describe(&shard)).collect() })
 }
 
+/// Shows a shard.
+#[utoipa::path(
+    get, path = "/v1/shards/{shard}", operation_id = "show_shard",
+    responses((status = 200, body = Described))
+)]
 pub async fn show(
     State(served): State<Served>,
     path: Result<Path<u16>, PathRejection>,
@@ -54,14 +74,19 @@ pub async fn show(
     Ok(Json(describe(&shard)))
 }
 
-/// Answers when the shard has the state. What was noted in a closed shard is durable then.
+/// Closes or opens a shard. The answer comes when it is done. What was noted in a closed shard is durable then.
+#[utoipa::path(
+    patch, path = "/v1/shards/{shard}", operation_id = "change_shard",
+    request_body = Wanted,
+    responses((status = 200, body = Described))
+)]
 pub async fn patch(
     State(served): State<Served>,
     path: Result<Path<u16>, PathRejection>,
-    wanted: Result<Json<Wanted>, JsonRejection>,
+    body: Bytes,
 ) -> Answer<Described> {
     let Path(index) = path?;
-    let Json(wanted) = wanted.map_err(|error| Refusal::bad_request(error.body_text()))?;
+    let wanted: Wanted = body::properties(&body)?;
     find(&served, index)?;
     let shared = &served.shared;
     match wanted.state {

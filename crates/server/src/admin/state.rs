@@ -6,20 +6,26 @@ use axum::extract::{Path, Query, State};
 use axum::http::Uri;
 use barid_core::state_store::EntryView;
 use barid_engine::tenant::Tenant;
-use data_encoding::{BASE64, BASE64URL_NOPAD};
+use data_encoding::BASE64URL_NOPAD;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
 use super::page::{LIMIT_MAX, check_limit, cut};
+use super::readable::Readable;
 use super::rfc3339::Rfc3339;
 use super::{Served, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only keys that begin with this.
     prefix: String,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
 }
 
@@ -29,59 +35,68 @@ impl Default for Question {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = KeyList)]
 pub struct Page {
     keys: Vec<Described>,
     /// The last key in base64url, if there are more: the next page is the one `after` it.
     next: Option<String>,
+    /// What the tenant has in its state store.
     usage: Usage,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StateStoreUsage)]
 struct Usage {
     keys: u64,
+    /// Bytes of keys and values, with an overhead for each key.
     bytes: u64,
+    /// Keys that clients watch.
     watchers: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = KeySummary)]
 struct Described {
-    #[serde(flatten)]
-    key: Key,
+    /// The key, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// The key in Base64, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    /// The version, a reading of a hybrid logical clock.
     version: String,
+    /// Length of the value, in bytes.
     value_bytes: usize,
+    /// The highest fencing token that was shown; `None`: none was.
     fencing_token: Option<String>,
+    /// `None`: the key does not expire.
     expires_at: Option<Rfc3339>,
+    /// `local`: the key is on the disk; `memory`: it is not.
     durability: &'static str,
     #[serde(skip)]
     bytes: Vec<u8>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = KeyWithValue)]
 pub struct Detailed {
     #[serde(flatten)]
     described: Described,
-    #[serde(flatten)]
-    value: Value,
+    /// The value, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    /// The value in Base64, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
 }
 
-/// A key, as text if it is UTF-8.
-#[derive(Debug, Serialize)]
-enum Key {
-    #[serde(rename = "key")]
-    Text(String),
-    #[serde(rename = "key_base64")]
-    Binary(String),
-}
-
-#[derive(Debug, Serialize)]
-enum Value {
-    #[serde(rename = "value")]
-    Text(String),
-    #[serde(rename = "value_base64")]
-    Binary(String),
-}
-
+/// Lists keys of the state store.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/state", operation_id = "list_keys",
+    params(Question),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -107,6 +122,11 @@ pub async fn list(
     Ok(Json(Page { keys, next, usage: usage(&tenant) }))
 }
 
+/// Shows a key of the state store, with its value.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/state/{key}", operation_id = "show_key",
+    responses((status = 200, body = Detailed))
+)]
 pub async fn show(State(served): State<Served>, uri: Uri) -> Answer<Detailed> {
     // A key need not be UTF-8, which `Path` requires.
     let mut segments = uri.path().split('/').skip(3).map(percent_decode_str);
@@ -121,20 +141,15 @@ pub async fn show(State(served): State<Served>, uri: Uri) -> Answer<Detailed> {
         let key = String::from_utf8_lossy(&key);
         Refusal::not_found(format!("the tenant {:?} has no key {key:?}", tenant.name))
     })?;
-    let value = match std::str::from_utf8(entry.value) {
-        Ok(text) => Value::Text(text.into()),
-        Err(_) => Value::Binary(BASE64.encode(entry.value)),
-    };
-    Ok(Json(Detailed { described: describe(entry), value }))
+    let Readable { text, base64 } = Readable::whole(entry.value);
+    Ok(Json(Detailed { described: describe(entry), value: text, value_base64: base64 }))
 }
 
 fn describe(entry: EntryView<'_>) -> Described {
-    let key = match std::str::from_utf8(entry.key) {
-        Ok(text) => Key::Text(text.into()),
-        Err(_) => Key::Binary(BASE64.encode(entry.key)),
-    };
+    let key = Readable::whole(entry.key);
     Described {
-        key,
+        key: key.text,
+        key_base64: key.base64,
         version: entry.version.to_string(),
         value_bytes: entry.value.len(),
         fencing_token: entry.fencing_token.map(|token| token.as_hlc().to_string()),

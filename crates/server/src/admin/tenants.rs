@@ -9,6 +9,7 @@ use axum::{Extension, Json};
 use barid_engine::managed::ManagedKind;
 use barid_engine::tenant::{Tenant, Tenants};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::Served;
 use super::access::Requester;
@@ -17,35 +18,47 @@ use super::history::Rates;
 use super::page::cut;
 use super::quotas::{self, Which};
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
     /// `None`: all tenants.
     limit: Option<usize>,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
 }
 
 /// One tenant's sizes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TenantSummary)]
 pub struct Summary {
     name: Box<str>,
     sessions: usize,
     connections: usize,
+    /// Retained messages that clients have set.
     retained_messages: usize,
     /// Its rates in the last seconds; `None`: it has no history.
+    #[schema(value_type = Option<BTreeMap<String, f32>>)]
     rates: Option<Rates>,
     /// Whether operators have given it settings while the broker ran.
     pub has_settings: bool,
+    /// Quotas that are in force, by name.
     quotas: BTreeMap<&'static str, quotas::State>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TenantList)]
 pub struct All {
     tenants: Vec<Summary>,
     next: Option<Box<str>>,
 }
 
 /// Lists the tenants that exist, and those that only have settings.
+#[utoipa::path(
+    get, path = "/v1/tenants", operation_id = "list_tenants",
+    params(Question),
+    responses((status = 200, body = All))
+)]
 pub async fn list(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,

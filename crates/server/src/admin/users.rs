@@ -10,13 +10,16 @@ use barid_engine::limits::Quota;
 use barid_engine::managed::ManagedKind;
 use barid_engine::names::check_user_name;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::answer::{Answer, Refusal};
 use super::{Served, tenants};
 
 /// A user, as the broker sees it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Holdings)]
 pub struct User {
+    /// The name of the user.
     user: String,
     /// The back end that decides on the logins of the user although the broker's own store has the user as well: it comes
     /// first. `None`: none is known.
@@ -26,13 +29,20 @@ pub struct User {
 }
 
 /// How much of one kind belongs to a user.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HeldQuantity)]
 struct Quantity {
+    /// How much belongs to it.
     used: u64,
     /// 0: there is no limit; `None`: it is not known, because the user has not logged in since the broker started.
     limit: Option<u64>,
 }
 
+/// Shows what belongs to a user of any back end.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/users/{*client}", operation_id = "show_holdings",
+    responses((status = 200, body = User))
+)]
 pub async fn show(
     State(served): State<Served>,
     path: Result<Path<(String, String)>, PathRejection>,

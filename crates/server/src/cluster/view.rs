@@ -4,6 +4,7 @@ use barid_core::time::{MonoTime, WallTime};
 use barid_engine::cluster::{LinkCounts, ReplicaCounts};
 use barid_peers::{Event, State};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Clustering;
 
@@ -35,7 +36,7 @@ pub struct View {
 }
 
 /// Another broker.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct MemberView {
     /// Its name.
     pub name: String,
@@ -65,7 +66,7 @@ pub struct MemberView {
 }
 
 /// The messages to another broker, over the links of all threads.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct LinkView {
     /// Messages that were put on the way.
     pub messages: u64,
@@ -76,7 +77,7 @@ pub struct LinkView {
 }
 
 /// The replicas of another broker: users and other managed objects, and retained messages.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct ReplicasView {
     /// Whether they were the same as here when they were last compared. `None`: they never were.
     pub are_same: Option<bool>,
@@ -97,7 +98,8 @@ impl From<ReplicaCounts> for ReplicasView {
 }
 
 /// An address to which there is no link.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = LinkProblem)]
 pub struct Problem {
     /// The address.
     pub address: String,

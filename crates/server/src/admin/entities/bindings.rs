@@ -10,6 +10,7 @@ use barid_engine::bindings::Bound;
 use barid_engine::tenant::Tenant;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::described::declared_by;
 use super::{Cut, Paging, any_tenant};
@@ -18,19 +19,23 @@ use crate::admin::body;
 use crate::admin::changing::{change, made, only_new};
 use crate::admin::{Served, tenants};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BindingList)]
 pub struct Page {
     bindings: Vec<Described>,
     next: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DescribedBinding)]
 pub struct Described {
     #[serde(flatten)]
     binding: Binding,
+    /// `configuration` or `admin`: who may change it.
     declared_by: &'static str,
     /// Messages that were handed on.
     passed: u64,
+    /// Messages that the entity or the publisher's limits have refused.
     refused: u64,
     /// The reason why the binding carries no messages.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,6 +44,12 @@ pub struct Described {
 
 type BindingPath = Result<Path<(String, String)>, PathRejection>;
 
+/// Lists the bindings between MQTT topics and entities.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/bindings", operation_id = "list_bindings",
+    params(Paging),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -54,6 +65,11 @@ pub async fn list(
     Ok(Json(Page { bindings: described.collect(), next }))
 }
 
+/// Shows a binding.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/bindings/{binding}", operation_id = "show_binding",
+    responses((status = 200, body = Described))
+)]
 pub async fn show(State(served): State<Served>, path: BindingPath) -> Answer<Described> {
     let Path((tenant, name)) = path?;
     let tenant = tenants::named(&served, &tenant)?;
@@ -63,6 +79,12 @@ pub async fn show(State(served): State<Served>, path: BindingPath) -> Answer<Des
     Ok(Json(Described::of(&bound, &tenant)))
 }
 
+/// Creates or replaces a binding.
+#[utoipa::path(
+    put, path = "/v1/tenants/{tenant}/bindings/{binding}", operation_id = "put_binding",
+    request_body = Binding,
+    responses((status = 201, body = Described), (status = 200, body = Described))
+)]
 pub async fn put(
     State(served): State<Served>,
     path: BindingPath,
@@ -88,6 +110,11 @@ pub async fn put(
     Ok((made(is_new), Json(Described::of(&bound, &tenant))))
 }
 
+/// Removes a binding.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/bindings/{binding}", operation_id = "delete_binding",
+    responses((status = 204))
+)]
 pub async fn delete(
     State(served): State<Served>,
     path: BindingPath,

@@ -6,58 +6,72 @@ use barid_engine::entities::{
     SubscriptionProperties, Topic, TopicProperties,
 };
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::admin::rfc3339::Rfc3339;
 
 /// A queue.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Queue)]
 pub struct DescribedQueue {
     name: Box<str>,
+    /// `configuration` or `admin`: who may change it.
     declared_by: &'static str,
     #[serde(flatten)]
     times: Times,
     properties: QueueProperties,
+    /// Number of receivers.
     receivers: usize,
     counts: Counts,
 }
 
 /// A topic.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Topic)]
 pub struct DescribedTopic {
     name: Box<str>,
+    /// `configuration` or `admin`: who may change it.
     declared_by: &'static str,
     #[serde(flatten)]
     times: Times,
     properties: TopicProperties,
+    /// The names of its subscriptions.
     subscriptions: Vec<String>,
     /// Messages that wait for their scheduled time.
     scheduled: usize,
 }
 
 /// A subscription.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Subscription)]
 pub struct DescribedSubscription {
     name: String,
+    /// `configuration` or `admin`: who may change it.
     declared_by: &'static str,
     #[serde(flatten)]
     times: Times,
     properties: SubscriptionProperties,
     rules: Vec<DescribedRule>,
+    /// Number of receivers.
     receivers: usize,
     counts: Counts,
 }
 
 /// A rule.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Rule)]
 pub struct DescribedRule {
     name: String,
     properties: RuleProperties,
 }
 
 /// When an entity was created, changed and used.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EntityTimes)]
 struct Times {
+    /// `None`: by an earlier version of the broker.
     created_at: Option<Rfc3339>,
+    /// When its properties were changed last.
     changed_at: Option<Rfc3339>,
     /// Since the broker has started.
     used_at: Option<Rfc3339>,
@@ -75,16 +89,26 @@ impl Times {
 }
 
 /// The contents of an entity, in numbers.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EntityCounts)]
 struct Counts {
+    /// Messages that receivers may get, and those that are locked.
     active: usize,
+    /// Messages that receivers have locked.
     locked: usize,
+    /// Messages that are received by their numbers only.
     deferred: usize,
+    /// Messages that wait for their scheduled time.
     scheduled: usize,
+    /// Dead letters.
     dead_lettered: usize,
+    /// Messages that could not be forwarded.
     transfer_dead_lettered: usize,
+    /// Message sessions.
     sessions: usize,
+    /// Bytes of messages and states, as the size limit counts.
     bytes: usize,
+    /// When the oldest active message was enqueued; `None`: there is none.
     oldest_enqueued_at: Option<Rfc3339>,
 }
 

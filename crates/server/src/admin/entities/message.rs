@@ -8,6 +8,7 @@ use barid_core::value::{Scope, Value};
 use data_encoding::{BASE64, HEXLOWER};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
+use utoipa::ToSchema;
 
 use crate::admin::readable::Readable;
 use crate::admin::rfc3339::Rfc3339;
@@ -15,25 +16,35 @@ use crate::admin::rfc3339::Rfc3339;
 /// Maximum length of a body in a list, in bytes. A longer body is cut.
 pub const BODY_MAX: usize = 16 * 1024;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QueueMessage)]
 pub struct Described {
+    /// The number of the message in its entity.
     sequence_number: u64,
+    /// The number that it had where it was sent to first.
     enqueued_sequence_number: u64,
+    /// `active`, `deferred` or `scheduled`.
     state: &'static str,
+    /// The session id; `None`: it has none.
     session: Option<Box<str>>,
     message_id: Option<Box<str>>,
+    /// How often it was delivered without being completed.
     delivery_count: u32,
     enqueued_at: Rfc3339,
+    /// `None`: the message does not expire.
     expires_at: Option<Rfc3339>,
+    /// `None`: it is not scheduled.
     scheduled_at: Option<Rfc3339>,
     /// Size of the whole message, in bytes.
     size: u32,
     #[serde(flatten)]
+    #[schema(value_type = Inside)]
     inside: Option<Inside>,
 }
 
 /// The part of the description that comes from the bytes of the message.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QueueMessageContents)]
 struct Inside {
     subject: Option<String>,
     correlation_id: Option<String>,
@@ -41,19 +52,18 @@ struct Inside {
     to: Option<String>,
     reply_to: Option<String>,
     reply_to_session: Option<String>,
+    /// The application properties, with values as in JSON.
+    #[schema(value_type = Object, required = false)]
     application_properties: Map<String, Json>,
-    #[serde(flatten)]
-    body: Option<Body>,
+    /// The body, if it is UTF-8. Without this and the next member, it is neither data nor text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    /// The body in Base64, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+    /// Whether the body is longer than what is shown.
+    #[schema(required = false)]
     body_is_cut: bool,
-}
-
-/// A body, as text if it is UTF-8.
-#[derive(Debug, Serialize)]
-enum Body {
-    #[serde(rename = "body")]
-    Text(String),
-    #[serde(rename = "body_base64")]
-    Binary(String),
 }
 
 impl Described {
@@ -95,7 +105,10 @@ impl Inside {
                 None => id_text(sections.properties().value(field)).map(Into::into),
             }
         };
-        let (body, body_is_cut) = body(sections, body_max);
+        let payload = sections.payload();
+        let body = payload.map(|payload| Readable::beginning(&payload, body_max));
+        let (body, body_is_cut) = body.map_or((None, false), |(body, is_cut)| (Some(body), is_cut));
+        let (body, body_base64) = body.map_or((None, None), |body| (body.text, body.base64));
         Self {
             subject: property("Label", Field::Subject),
             correlation_id: property("CorrelationId", Field::CorrelationId),
@@ -105,24 +118,8 @@ impl Inside {
             reply_to_session: property("ReplyToSessionId", Field::ReplyToGroupId),
             application_properties: application_properties(sections, overlay),
             body,
+            body_base64,
             body_is_cut,
-        }
-    }
-}
-
-/// Returns the beginning of a body, and whether the body continues. Returns no body if it is neither data nor
-/// text.
-fn body(sections: &Sections<'_>, body_max: usize) -> (Option<Body>, bool) {
-    let Some(payload) = sections.payload() else { return (None, false) };
-    let (body, is_cut) = Readable::beginning(&payload, body_max);
-    (Some(body.into()), is_cut)
-}
-
-impl From<Readable> for Body {
-    fn from(readable: Readable) -> Self {
-        match readable {
-            Readable::Text(text) => Self::Text(text),
-            Readable::Base64(text) => Self::Binary(text),
         }
     }
 }

@@ -10,6 +10,7 @@ use axum::extract::rejection::QueryRejection;
 use barid_core::entity::{Entry, Part};
 use barid_engine::entities::Queue;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::super::body;
 use super::super::changing::change;
@@ -33,27 +34,39 @@ pub type Asked = Result<Query<Question>, QueryRejection>;
 /// The query of a purge.
 pub type Whole = Result<Query<Of>, QueryRejection>;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// `main` (the default), `dead-letter` or `transfer-dead-letter`.
+    #[param(inline)]
     part: PartName,
+    /// The number of the first message that is listed.
     from: u64,
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
+    /// Only messages of this session.
     session: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Of {
+    /// `main` (the default), `dead-letter` or `transfer-dead-letter`.
+    #[param(inline)]
     part: PartName,
 }
 
 /// The query of a resubmission.
 pub type Dead = Result<Query<OfDead>, QueryRejection>;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct OfDead {
+    /// `dead-letter` (the default) or `transfer-dead-letter`.
+    #[param(inline)]
     part: PartName,
 }
 
@@ -64,14 +77,15 @@ impl Default for OfDead {
 }
 
 /// The body of a resubmission.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Chosen {
+#[schema(as = ChosenMessages)]
+pub(super) struct Chosen {
     /// `None`: all that are there when the request arrives.
     sequence_numbers: Option<Vec<u64>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum PartName {
     #[default]
@@ -96,20 +110,25 @@ impl From<PartName> for Part {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QueueMessageList)]
 pub struct Page {
     messages: Vec<Described>,
     /// The number of the next message, if there are more: the next page is the one `from` it.
     next: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PurgedMessages)]
 pub struct Purged {
+    /// Number of messages that were removed.
     removed: u64,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ResubmittedMessages)]
 pub struct Resubmitted {
+    /// Number of messages that can be received again.
     resubmitted: u64,
     /// Messages that are not there any more, that a receiver has, or that the entity refuses.
     skipped: u64,

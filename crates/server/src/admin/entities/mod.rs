@@ -17,15 +17,16 @@ mod topics;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use axum::routing::{get, post};
 use barid_engine::bindings::BindingsError;
 use barid_engine::entities::{Entities, EntityError};
 use barid_engine::names::check_tenant_name;
 use barid_engine::tenant::Tenant;
 use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::answer::Refusal;
 use super::page::{LIMIT_MAX, check_limit, cut};
@@ -33,55 +34,43 @@ use super::{Served, tenants};
 pub(super) use described::name_of;
 pub(super) use subscriptions::{definition, find as subscription_of};
 
-/// Returns the routes below `/v1/tenants/{tenant}`.
-pub fn routes() -> Router<Served> {
-    let queue = get(queues::show).put(queues::put).patch(queues::patch).delete(queues::delete);
-    let topic = get(topics::show).put(topics::put).patch(topics::patch).delete(topics::delete);
-    let subscription = get(subscriptions::show)
-        .put(subscriptions::put)
-        .patch(subscriptions::patch)
-        .delete(subscriptions::delete);
-    let subscriptions = Router::new()
-        .route("/", get(subscriptions::list))
-        .route("/{subscription}", subscription)
-        .route(
-            "/{subscription}/messages",
-            get(subscriptions::messages).delete(subscriptions::purge),
-        )
-        .route("/{subscription}/messages/receive", post(subscriptions::receive))
-        .route("/{subscription}/messages/resubmit", post(subscriptions::resubmit))
-        .route("/{subscription}/sessions", get(subscriptions::sessions))
-        .route("/{subscription}/rules", get(rules::list))
-        .route(
-            "/{subscription}/rules/{rule}",
-            get(rules::show).put(rules::put).delete(rules::delete),
-        );
-    Router::new()
-        .route("/bindings", get(bindings::list))
-        .route(
-            "/bindings/{binding}",
-            get(bindings::show).put(bindings::put).delete(bindings::delete),
-        )
-        .route("/queues", get(queues::list))
-        .route("/queues/{queue}", queue)
-        .route(
-            "/queues/{queue}/messages",
-            get(queues::messages).post(queues::send).delete(queues::purge),
-        )
-        .route("/queues/{queue}/messages/receive", post(queues::receive))
-        .route("/queues/{queue}/messages/resubmit", post(queues::resubmit))
-        .route("/queues/{queue}/sessions", get(queues::sessions))
-        .route("/topics", get(topics::list))
-        .route("/topics/{topic}", topic)
-        .route("/topics/{topic}/messages", post(topics::send))
-        .nest("/topics/{topic}/subscriptions", subscriptions)
+/// Returns the routes for all of them.
+pub fn routes() -> OpenApiRouter<Served> {
+    OpenApiRouter::default()
+        .routes(routes!(bindings::list))
+        .routes(routes!(bindings::show, bindings::put, bindings::delete))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::show, queues::put, queues::patch, queues::delete))
+        .routes(routes!(queues::messages, queues::send, queues::purge))
+        .routes(routes!(queues::receive))
+        .routes(routes!(queues::resubmit))
+        .routes(routes!(queues::sessions))
+        .routes(routes!(topics::list))
+        .routes(routes!(topics::show, topics::put, topics::patch, topics::delete))
+        .routes(routes!(topics::send))
+        .routes(routes!(subscriptions::list))
+        .routes(routes!(
+            subscriptions::show,
+            subscriptions::put,
+            subscriptions::patch,
+            subscriptions::delete
+        ))
+        .routes(routes!(subscriptions::messages, subscriptions::purge))
+        .routes(routes!(subscriptions::receive))
+        .routes(routes!(subscriptions::resubmit))
+        .routes(routes!(subscriptions::sessions))
+        .routes(routes!(rules::list))
+        .routes(routes!(rules::show, rules::put, rules::delete))
 }
 
 /// The page of a list that a request asks for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Paging {
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
 }
 

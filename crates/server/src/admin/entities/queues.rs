@@ -7,8 +7,11 @@ use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use barid_engine::entities::{self, DeclaredBy, Entities, Node, Queue, QueueDefinition};
+use barid_engine::entities::{
+    self, DeclaredBy, Entities, Node, Queue, QueueDefinition, QueueProperties,
+};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::described::DescribedQueue;
 use super::{Cut, Paging, messages, of_any_tenant, of_tenant, received, sent, sessions};
@@ -17,7 +20,8 @@ use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
 use crate::admin::changing::{change, made, only_new};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = QueueList)]
 pub struct Page {
     queues: Vec<DescribedQueue>,
     next: Option<String>,
@@ -25,6 +29,12 @@ pub struct Page {
 
 type QueuePath = Result<Path<(String, String)>, PathRejection>;
 
+/// Lists queues, by name.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/queues", operation_id = "list_queues",
+    params(Paging),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -41,11 +51,22 @@ pub async fn list(
     Ok(Json(Page { queues: found.iter().map(|queue| DescribedQueue::of(queue)).collect(), next }))
 }
 
+/// Shows a queue.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/queues/{queue}", operation_id = "show_queue",
+    responses((status = 200, body = DescribedQueue))
+)]
 pub async fn show(State(served): State<Served>, path: QueuePath) -> Answer<DescribedQueue> {
     let (_, queue) = named(&served, path)?;
     Ok(Json(DescribedQueue::of(&queue)))
 }
 
+/// Creates a queue, or replaces its properties.
+#[utoipa::path(
+    put, path = "/v1/tenants/{tenant}/queues/{queue}", operation_id = "put_queue",
+    request_body = QueueProperties,
+    responses((status = 201, body = DescribedQueue), (status = 200, body = DescribedQueue))
+)]
 pub async fn put(
     State(served): State<Served>,
     path: QueuePath,
@@ -71,6 +92,12 @@ pub async fn put(
     Ok((made(is_new), Json(DescribedQueue::of(&*queue.await?))))
 }
 
+/// Changes some properties of a queue.
+#[utoipa::path(
+    patch, path = "/v1/tenants/{tenant}/queues/{queue}", operation_id = "patch_queue",
+    request_body = QueueProperties,
+    responses((status = 200, body = DescribedQueue))
+)]
 pub async fn patch(
     State(served): State<Served>,
     path: QueuePath,
@@ -85,12 +112,23 @@ pub async fn patch(
     Ok(Json(DescribedQueue::of(&*queue.await?)))
 }
 
+/// Deletes a queue with its messages.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/queues/{queue}", operation_id = "delete_queue",
+    responses((status = 204))
+)]
 pub async fn delete(State(served): State<Served>, path: QueuePath) -> Result<StatusCode, Refusal> {
     let (entities, queue) = named(&served, path)?;
     change(&served, |commits| Ok(entities.delete(queue.path(), commits)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Lists messages of a queue. They stay.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/queues/{queue}/messages", operation_id = "list_queue_messages",
+    params(messages::Question),
+    responses((status = 200, body = messages::Page))
+)]
 pub async fn messages(
     State(served): State<Served>,
     path: QueuePath,
@@ -100,6 +138,12 @@ pub async fn messages(
     messages::list(&queue, question)
 }
 
+/// Removes all messages of a queue.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/queues/{queue}/messages", operation_id = "purge_queue",
+    params(messages::Of),
+    responses((status = 200, body = messages::Purged))
+)]
 pub async fn purge(
     State(served): State<Served>,
     path: QueuePath,
@@ -109,6 +153,12 @@ pub async fn purge(
     messages::purge(&served, &queue, question).await
 }
 
+/// Sends a message to a queue.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/queues/{queue}/messages", operation_id = "send_to_queue",
+    request_body = sent::Wanted,
+    responses((status = 201, body = sent::Sent))
+)]
 pub async fn send(
     State(served): State<Served>,
     path: QueuePath,
@@ -118,6 +168,12 @@ pub async fn send(
     sent::send(&served, &Node::Queue(queue), &body).await
 }
 
+/// Receives messages of a queue, and removes them.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/queues/{queue}/messages/receive", operation_id = "receive_from_queue",
+    request_body = received::Wanted,
+    responses((status = 200, body = received::Received))
+)]
 pub async fn receive(
     State(served): State<Served>,
     path: QueuePath,
@@ -127,6 +183,13 @@ pub async fn receive(
     received::receive(&served, &queue, &body).await
 }
 
+/// Lets dead letters of a queue be received again.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/queues/{queue}/messages/resubmit", operation_id = "resubmit_to_queue",
+    params(messages::OfDead),
+    request_body = messages::Chosen,
+    responses((status = 200, body = messages::Resubmitted))
+)]
 pub async fn resubmit(
     State(served): State<Served>,
     path: QueuePath,
@@ -137,6 +200,12 @@ pub async fn resubmit(
     messages::resubmit(&served, &queue, dead, &body).await
 }
 
+/// Lists the message sessions of a queue.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/queues/{queue}/sessions", operation_id = "list_queue_sessions",
+    params(Paging),
+    responses((status = 200, body = sessions::Page))
+)]
 pub async fn sessions(
     State(served): State<Served>,
     path: QueuePath,

@@ -9,6 +9,7 @@ use barid_core::time::WallTime;
 use barid_engine::durable::Commits;
 use barid_engine::entities::{Queue, QueueEffects, new_receiver_id};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::super::body;
 use super::super::changing::change;
@@ -20,10 +21,13 @@ use crate::admin::answer::{Answer, Refusal};
 /// Maximum number of messages in one answer.
 const LIMIT_MAX: usize = 100;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Wanted {
+#[schema(as = WantedMessages)]
+pub(super) struct Wanted {
+    /// Maximum number of messages, 1 to 100; 1 if it is not given.
     limit: usize,
+    /// `main` (the default), `dead-letter` or `transfer-dead-letter`.
     part: PartName,
     /// The session to receive from; `None`: the free one that has waited longest, if there are sessions.
     session: Option<String>,
@@ -35,7 +39,8 @@ impl Default for Wanted {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ReceivedMessages)]
 pub struct Received {
     messages: Vec<Described>,
 }

@@ -6,8 +6,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use barid_core::rules::same_name;
-use barid_engine::entities::RuleDefinition;
+use barid_engine::entities::{RuleDefinition, RuleProperties};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::described::DescribedRule;
 use super::subscriptions::Named;
@@ -16,13 +17,19 @@ use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
 use crate::admin::changing::{change, made, only_new};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RuleList)]
 pub struct All {
     rules: Vec<DescribedRule>,
 }
 
 type RulePath = Result<Path<(String, String, String, String)>, PathRejection>;
 
+/// Lists the rules of a subscription.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/rules", operation_id = "list_rules",
+    responses((status = 200, body = All))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<(String, String, String)>, PathRejection>,
@@ -32,6 +39,11 @@ pub async fn list(
     Ok(Json(All { rules: definition.rules.iter().map(DescribedRule::of).collect() }))
 }
 
+/// Shows a rule.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/rules/{rule}", operation_id = "show_rule",
+    responses((status = 200, body = DescribedRule))
+)]
 pub async fn show(State(served): State<Served>, path: RulePath) -> Answer<DescribedRule> {
     let (named, name) = named(&served, path)?;
     let definition = named.definition();
@@ -39,6 +51,12 @@ pub async fn show(State(served): State<Served>, path: RulePath) -> Answer<Descri
     Ok(Json(DescribedRule::of(rule.ok_or_else(|| no_rule(&name))?)))
 }
 
+/// Creates or replaces a rule.
+#[utoipa::path(
+    put, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/rules/{rule}", operation_id = "put_rule",
+    request_body = RuleProperties,
+    responses((status = 201, body = DescribedRule), (status = 200, body = DescribedRule))
+)]
 pub async fn put(
     State(served): State<Served>,
     path: RulePath,
@@ -68,6 +86,11 @@ pub async fn put(
     Ok((made(is_new), Json(DescribedRule::of(&rule))))
 }
 
+/// Removes a rule.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/rules/{rule}", operation_id = "delete_rule",
+    responses((status = 204))
+)]
 pub async fn delete(State(served): State<Served>, path: RulePath) -> Result<StatusCode, Refusal> {
     let (named, name) = named(&served, path)?;
     let remove = |commits: &mut _| Ok(named.entities.remove_rule(&named.queue, &name, commits)?);

@@ -8,6 +8,7 @@ use barid_engine::amqp::incoming;
 use barid_engine::entities::{Batch, Node, SendError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::super::body;
 use super::super::changing::change;
@@ -18,11 +19,15 @@ use crate::admin::answer::Refusal;
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
 /// A message to send. Its members have the names of those that [`messages`](super::messages) lists.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
-struct Wanted {
+#[schema(as = MessageToSend)]
+pub(super) struct Wanted {
+    /// The body as text. Without this and the next member it is empty.
     body: Option<String>,
+    /// The body in Base64.
     body_base64: Option<String>,
+    /// The session id.
     session: Option<String>,
     message_id: Option<String>,
     subject: Option<String>,
@@ -31,6 +36,8 @@ struct Wanted {
     to: Option<String>,
     reply_to: Option<String>,
     reply_to_session: Option<String>,
+    /// Application properties: numbers, texts, booleans and `null`.
+    #[schema(value_type = Object)]
     application_properties: Map<String, Value>,
     /// Time until the message expires, in seconds.
     ttl_seconds: Option<u32>,
@@ -38,7 +45,8 @@ struct Wanted {
     delay_seconds: Option<u32>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SentMessage)]
 pub struct Sent {
     /// `None`: a topic has no messages of its own, a queue that forwards has none either, and a duplicate is not kept.
     sequence_number: Option<u64>,

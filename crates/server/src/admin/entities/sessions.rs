@@ -7,24 +7,33 @@ use axum::Json;
 use barid_core::entity::SessionDetails;
 use barid_engine::entities::Queue;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Cut, Paging};
 use crate::admin::answer::Answer;
 use crate::admin::rfc3339::Rfc3339;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MessageSessionList)]
 pub struct Page {
     sessions: Vec<Described>,
     next: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MessageSession)]
 struct Described {
+    /// The session id.
     id: Box<str>,
+    /// Messages that can be received.
     active: usize,
+    /// Messages that receivers have locked.
     locked: usize,
+    /// Messages that are deferred or scheduled.
     set_aside: usize,
+    /// Until when a receiver has the session; `None`: none has it.
     locked_until: Option<Rfc3339>,
+    /// Length of the session's state, in bytes; `None`: it has none.
     state_bytes: Option<usize>,
     state_updated_at: Option<Rfc3339>,
 }

@@ -8,10 +8,11 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use barid_engine::entities::{
-    self, DeclaredBy, Definition, Entities, Node, Queue, SubscriptionDefinition, Topic,
-    subscription_path,
+    self, DeclaredBy, Definition, Entities, Node, Queue, SubscriptionDefinition,
+    SubscriptionProperties, Topic, subscription_path,
 };
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::described::{DescribedSubscription, name_of};
 use super::{Cut, Paging, messages, received, sessions, topics};
@@ -20,7 +21,8 @@ use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
 use crate::admin::changing::{change, made, only_new};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SubscriptionList)]
 pub struct Page {
     subscriptions: Vec<DescribedSubscription>,
     next: Option<String>,
@@ -28,6 +30,12 @@ pub struct Page {
 
 type SubscriptionPath = Result<Path<(String, String, String)>, PathRejection>;
 
+/// Lists the subscriptions of a topic, by name.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions", operation_id = "list_subscriptions",
+    params(Paging),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<(String, String)>, PathRejection>,
@@ -44,6 +52,11 @@ pub async fn list(
     Ok(Json(Page { subscriptions, next }))
 }
 
+/// Shows a subscription, with its rules.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}", operation_id = "show_subscription",
+    responses((status = 200, body = DescribedSubscription))
+)]
 pub async fn show(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -51,6 +64,12 @@ pub async fn show(
     Ok(Json(DescribedSubscription::of(&Named::of(&served, path)?.queue)))
 }
 
+/// Creates a subscription, or replaces its properties.
+#[utoipa::path(
+    put, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}", operation_id = "put_subscription",
+    request_body = SubscriptionProperties,
+    responses((status = 201, body = DescribedSubscription), (status = 200, body = DescribedSubscription))
+)]
 pub async fn put(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -76,6 +95,12 @@ pub async fn put(
     Ok((made(is_new), Json(DescribedSubscription::of(&*queue.await?))))
 }
 
+/// Changes some properties of a subscription.
+#[utoipa::path(
+    patch, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}", operation_id = "patch_subscription",
+    request_body = SubscriptionProperties,
+    responses((status = 200, body = DescribedSubscription))
+)]
 pub async fn patch(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -88,6 +113,11 @@ pub async fn patch(
     Ok(Json(DescribedSubscription::of(&queue)))
 }
 
+/// Deletes a subscription with its messages.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}", operation_id = "delete_subscription",
+    responses((status = 204))
+)]
 pub async fn delete(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -97,6 +127,12 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Lists messages of a subscription. They stay.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/messages", operation_id = "list_subscription_messages",
+    params(messages::Question),
+    responses((status = 200, body = messages::Page))
+)]
 pub async fn messages(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -105,6 +141,12 @@ pub async fn messages(
     messages::list(&Named::of(&served, path)?.queue, question)
 }
 
+/// Removes all messages of a subscription.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/messages", operation_id = "purge_subscription",
+    params(messages::Of),
+    responses((status = 200, body = messages::Purged))
+)]
 pub async fn purge(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -113,6 +155,12 @@ pub async fn purge(
     messages::purge(&served, &Named::of(&served, path)?.queue, question).await
 }
 
+/// Receives messages of a subscription, and removes them.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/messages/receive", operation_id = "receive_from_subscription",
+    request_body = received::Wanted,
+    responses((status = 200, body = received::Received))
+)]
 pub async fn receive(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -121,6 +169,13 @@ pub async fn receive(
     received::receive(&served, &Named::of(&served, path)?.queue, &body).await
 }
 
+/// Lets dead letters of a subscription be received again.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/messages/resubmit", operation_id = "resubmit_to_subscription",
+    params(messages::OfDead),
+    request_body = messages::Chosen,
+    responses((status = 200, body = messages::Resubmitted))
+)]
 pub async fn resubmit(
     State(served): State<Served>,
     path: SubscriptionPath,
@@ -130,6 +185,12 @@ pub async fn resubmit(
     messages::resubmit(&served, &Named::of(&served, path)?.queue, dead, &body).await
 }
 
+/// Lists the message sessions of a subscription.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/sessions", operation_id = "list_subscription_sessions",
+    params(Paging),
+    responses((status = 200, body = sessions::Page))
+)]
 pub async fn sessions(
     State(served): State<Served>,
     path: SubscriptionPath,

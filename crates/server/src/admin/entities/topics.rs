@@ -11,6 +11,7 @@ use barid_engine::entities::{
     self, DeclaredBy, Definition, Entities, Node, Topic, TopicDefinition, TopicProperties,
 };
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::described::DescribedTopic;
 use super::{Cut, Paging, of_any_tenant, of_tenant, sent};
@@ -19,7 +20,8 @@ use crate::admin::answer::{Answer, Refusal};
 use crate::admin::body;
 use crate::admin::changing::{change, made, only_new};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TopicList)]
 pub struct Page {
     topics: Vec<DescribedTopic>,
     next: Option<String>,
@@ -27,6 +29,12 @@ pub struct Page {
 
 type TopicPath = Result<Path<(String, String)>, PathRejection>;
 
+/// Lists topics, by name.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics", operation_id = "list_topics",
+    params(Paging),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     path: Result<Path<String>, PathRejection>,
@@ -43,12 +51,23 @@ pub async fn list(
     Ok(Json(Page { topics: found.iter().map(|topic| DescribedTopic::of(topic)).collect(), next }))
 }
 
+/// Shows a topic.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/topics/{topic}", operation_id = "show_topic",
+    responses((status = 200, body = DescribedTopic))
+)]
 pub async fn show(State(served): State<Served>, path: TopicPath) -> Answer<DescribedTopic> {
     let Path((tenant, name)) = path?;
     let (_, topic) = named(&served, &tenant, &name)?;
     Ok(Json(DescribedTopic::of(&topic)))
 }
 
+/// Creates a topic, or replaces its properties.
+#[utoipa::path(
+    put, path = "/v1/tenants/{tenant}/topics/{topic}", operation_id = "put_topic",
+    request_body = TopicProperties,
+    responses((status = 201, body = DescribedTopic), (status = 200, body = DescribedTopic))
+)]
 pub async fn put(
     State(served): State<Served>,
     path: TopicPath,
@@ -74,6 +93,12 @@ pub async fn put(
     Ok((made(is_new), Json(DescribedTopic::of(&*topic.await?))))
 }
 
+/// Changes some properties of a topic.
+#[utoipa::path(
+    patch, path = "/v1/tenants/{tenant}/topics/{topic}", operation_id = "patch_topic",
+    request_body = TopicProperties,
+    responses((status = 200, body = DescribedTopic))
+)]
 pub async fn patch(
     State(served): State<Served>,
     path: TopicPath,
@@ -90,6 +115,11 @@ pub async fn patch(
     Ok(Json(DescribedTopic::of(&*topic.await?)))
 }
 
+/// Deletes a topic with its subscriptions.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}/topics/{topic}", operation_id = "delete_topic",
+    responses((status = 204))
+)]
 pub async fn delete(State(served): State<Served>, path: TopicPath) -> Result<StatusCode, Refusal> {
     let Path((tenant, name)) = path?;
     let (entities, topic) = named(&served, &tenant, &name)?;
@@ -97,6 +127,12 @@ pub async fn delete(State(served): State<Served>, path: TopicPath) -> Result<Sta
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Sends a message to a topic.
+#[utoipa::path(
+    post, path = "/v1/tenants/{tenant}/topics/{topic}/messages", operation_id = "send_to_topic",
+    request_body = sent::Wanted,
+    responses((status = 201, body = sent::Sent))
+)]
 pub async fn send(
     State(served): State<Served>,
     path: TopicPath,

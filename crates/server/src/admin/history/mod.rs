@@ -25,6 +25,7 @@ use super::rfc3339::Rfc3339;
 use crate::process;
 use crate::shared::Shared;
 use series::{Series, Step};
+use utoipa::{IntoParams, ToSchema};
 
 /// Maximum number of tenants with a history of their own. It takes 35 KB for each.
 const TENANTS_MAX: usize = 64;
@@ -201,16 +202,22 @@ fn is_active(point: &[f64; TENANT]) -> bool {
     point.iter().any(|value| *value > 0.0)
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only those of this tenant.
     tenant: Option<String>,
+    /// Seconds between two values: 5 (the default) for the last hour, or 120 for the last day.
     step: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = History)]
 pub struct Shown {
+    /// The tenant; `None`: the whole broker.
     tenant: Option<String>,
+    /// Seconds between two values.
     step_seconds: u64,
     /// The time of the last point.
     until: Option<Rfc3339>,
@@ -219,6 +226,11 @@ pub struct Shown {
 }
 
 /// Shows the history of the broker, or of a tenant.
+#[utoipa::path(
+    get, path = "/v1/history", operation_id = "show_history",
+    params(Question),
+    responses((status = 200, body = Shown))
+)]
 pub async fn show(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,

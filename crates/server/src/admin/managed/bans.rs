@@ -15,6 +15,7 @@ use data_encoding::BASE32_NOPAD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
+use utoipa::{IntoParams, ToSchema};
 
 use super::prefix_of;
 use crate::admin::Served;
@@ -32,11 +33,15 @@ const ID_BYTES: usize = 5;
 /// that they become fewer.
 const REMOVED_TOGETHER: usize = 100;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only those of this tenant.
     tenant: Option<String>,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
 }
 
@@ -47,38 +52,53 @@ impl Default for Question {
 }
 
 /// The ban that a request asks for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = WantedBan)]
 pub struct Wanted {
+    /// The user, `{tenant}/{client}`. A ban has one of this, `client` and `address`.
     user: Option<String>,
+    /// The MQTT client identifier or AMQP container id.
     client: Option<String>,
+    /// An address, or a network such as `192.0.2.0/24`.
     address: Option<Network>,
+    /// The tenant of `client`, or the only one that a ban of an address is about.
     tenant: Option<String>,
+    /// A note for operators.
     #[serde(default)]
     reason: String,
     /// Seconds until the ban ends; `None`: it does not end by itself.
     for_seconds: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BanList)]
 pub struct Page {
     bans: Vec<Described>,
     next: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Ban)]
 pub struct Described {
+    /// The id of the ban.
     id: String,
     user: Option<String>,
     client: Option<String>,
     address: Option<Network>,
     tenant: Option<String>,
     reason: String,
+    /// When the ban ends; `None`: it does not end by itself.
     until: Option<Rfc3339>,
     created_at: Rfc3339,
 }
 
 /// Lists bans that have not ended, by id.
+#[utoipa::path(
+    get, path = "/v1/bans", operation_id = "list_bans",
+    params(Question),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -97,6 +117,11 @@ pub async fn list(
     Ok(Json(Page { bans: described.collect(), next: page.next.map(|id| id.to_string()) }))
 }
 
+/// Shows a ban.
+#[utoipa::path(
+    get, path = "/v1/bans/{*ban}", operation_id = "show_ban",
+    responses((status = 200, body = Described))
+)]
 pub async fn show(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -110,6 +135,12 @@ pub async fn show(
     Ok(Json(Described::of(&id, ban.ok_or_else(|| missing(&id))?)))
 }
 
+/// Makes a ban.
+#[utoipa::path(
+    post, path = "/v1/bans", operation_id = "make_ban",
+    request_body = Wanted,
+    responses((status = 201, body = Described))
+)]
 pub async fn post(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -134,6 +165,11 @@ pub async fn post(
     Ok((StatusCode::CREATED, Json(Described::of(&id, ban))))
 }
 
+/// Ends a ban.
+#[utoipa::path(
+    delete, path = "/v1/bans/{*ban}", operation_id = "delete_ban",
+    responses((status = 204))
+)]
 pub async fn delete(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,

@@ -7,29 +7,26 @@ mod settings;
 mod tokens;
 mod users;
 
-use axum::Router;
-use axum::routing::{delete, get};
 use barid_engine::managed::ManagedError;
 use barid_engine::names::check_tenant_name;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::Served;
 use super::answer::Refusal;
 
 /// Returns the routes for all managed objects.
-pub fn routes() -> Router<Served> {
-    let user = get(users::show).put(users::put).patch(users::patch).delete(users::delete);
-    let settings =
-        get(settings::show).put(settings::put).patch(settings::patch).delete(settings::delete);
-    Router::new()
-        .route("/v1/users", get(users::list))
-        .route("/v1/users/{tenant}/{*client}", user)
-        .route("/v1/bans", get(bans::list).post(bans::post))
-        .route("/v1/bans/{*ban}", get(bans::show).delete(bans::delete))
-        .route("/v1/tokens", get(tokens::list).post(tokens::post))
-        .route("/v1/tokens/{token}", delete(tokens::delete))
-        .route("/v1/tenants/{tenant}", settings)
+pub fn routes() -> OpenApiRouter<Served> {
+    OpenApiRouter::default()
+        .routes(routes!(settings::show, settings::put, settings::patch, settings::delete))
+        .routes(routes!(users::list))
+        .routes(routes!(users::show, users::put, users::patch, users::delete))
+        .routes(routes!(bans::list, bans::post))
+        .routes(routes!(bans::show, bans::delete))
+        .routes(routes!(tokens::list, tokens::post))
+        .routes(routes!(tokens::delete))
 }
 
 impl From<ManagedError> for Refusal {

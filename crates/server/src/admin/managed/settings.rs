@@ -12,6 +12,7 @@ use barid_engine::names::check_tenant_name;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::info;
+use utoipa::ToSchema;
 
 use super::{check_limits, forget, merge_with_limits};
 use crate::admin::access::Requester;
@@ -21,7 +22,8 @@ use crate::admin::quotas::Which;
 use crate::admin::tenants::{Summary, named};
 use crate::admin::{Served, body};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Tenant)]
 pub struct Described {
     #[serde(flatten)]
     summary: Summary,
@@ -49,6 +51,11 @@ const TOLD: [&str; 9] = [
 
 type TenantPath = Result<Path<String>, PathRejection>;
 
+/// Shows a tenant and its settings.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}", operation_id = "show_tenant",
+    responses((status = 200, body = Described))
+)]
 pub async fn show(State(served): State<Served>, path: TenantPath) -> Answer<Described> {
     let Path(name) = path?;
     let described = Described::of(&served, &name);
@@ -59,6 +66,12 @@ pub async fn show(State(served): State<Served>, path: TenantPath) -> Answer<Desc
     Ok(Json(described))
 }
 
+/// Replaces the settings of a tenant.
+#[utoipa::path(
+    put, path = "/v1/tenants/{tenant}", operation_id = "put_tenant",
+    request_body = StoredTenant,
+    responses((status = 201, body = Described), (status = 200, body = Described))
+)]
 pub async fn put(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -86,6 +99,11 @@ pub async fn put(
 }
 
 /// Changes some settings, and of the limits only those that the body has. Null removes a setting or a limit.
+#[utoipa::path(
+    patch, path = "/v1/tenants/{tenant}", operation_id = "patch_tenant",
+    request_body = StoredTenant,
+    responses((status = 201, body = Described), (status = 200, body = Described))
+)]
 pub async fn patch(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -114,6 +132,10 @@ pub async fn patch(
 }
 
 /// Removes the settings of a tenant. Everything else of the tenant stays.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{tenant}", operation_id = "delete_tenant",
+    responses((status = 204))
+)]
 pub async fn delete(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,

@@ -13,6 +13,7 @@ use barid_engine::managed::{Done, ManagedKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::info;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::access::Requester;
 use crate::admin::answer::{Answer, Refusal};
@@ -23,48 +24,65 @@ use crate::admin::{Served, body};
 /// Maximum number of tokens.
 const TOKENS_MAX: usize = 10_000;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only those of this tenant.
     tenant: Option<String>,
 }
 
 /// The token that a request asks for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = WantedToken)]
 pub struct Wanted {
     role: Role,
+    /// Only those of this tenant.
     tenant: Option<String>,
+    /// A note for operators.
     #[serde(default)]
     note: String,
     /// Seconds until the token ends; `None`: it does not end by itself.
     for_seconds: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TokenList)]
 pub struct All {
     tokens: Vec<Described>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Token)]
 pub struct Described {
+    /// The id of the token, which is a part of it.
     id: String,
     role: Role,
+    /// Only those of this tenant.
     tenant: Option<String>,
     note: String,
+    /// When the token ends; `None`: it does not end by itself.
     until: Option<Rfc3339>,
     created_at: Rfc3339,
 }
 
 /// A token that was just made, with what has to be shown.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = MadeToken)]
 pub struct Made {
+    /// What programs show: `barid_{id}_{secret}`.
     token: String,
     #[serde(flatten)]
     described: Described,
 }
 
 /// Lists all tokens, also those that have ended, by id.
+#[utoipa::path(
+    get, path = "/v1/tokens", operation_id = "list_tokens",
+    params(Question),
+    responses((status = 200, body = All))
+)]
 pub async fn list(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -82,6 +100,12 @@ pub async fn list(
     Ok(Json(All { tokens }))
 }
 
+/// Makes a token. Only this answer has its secret.
+#[utoipa::path(
+    post, path = "/v1/tokens", operation_id = "make_token",
+    request_body = Wanted,
+    responses((status = 201, body = Made))
+)]
 pub async fn post(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -109,6 +133,11 @@ pub async fn post(
     Ok((StatusCode::CREATED, Json(Made { token: shown.to_text(), described })))
 }
 
+/// Revokes a token.
+#[utoipa::path(
+    delete, path = "/v1/tokens/{token}", operation_id = "revoke_token",
+    responses((status = 204))
+)]
 pub async fn delete(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,

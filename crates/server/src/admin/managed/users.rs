@@ -26,12 +26,17 @@ use crate::admin::changing::{change, made, only_new};
 use crate::admin::page::{LIMIT_MAX, check_limit};
 use crate::admin::rfc3339::Rfc3339;
 use barid_auth::password::{self, Cost};
+use utoipa::{IntoParams, ToSchema};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
+    /// Only those of this tenant.
     tenant: Option<String>,
+    /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
+    /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
 }
 
@@ -41,32 +46,64 @@ impl Default for Question {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = UserList)]
 pub struct Page {
     users: Vec<Listed>,
     next: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
+#[schema(as = ListedUser)]
 enum Listed {
     User(Box<Described>),
     Unreadable { user: String, problem: String },
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = User)]
 pub struct Described {
+    /// The name, `{tenant}/{client}`.
     user: String,
+    /// Whether the user may not log in.
     disabled: bool,
     #[serde(flatten)]
     rights: Rights,
+    /// A note of an operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
     created_at: Rfc3339,
 }
 
+/// The user that a request asks for. PATCH changes only the members that are there; null removes one.
+#[derive(ToSchema)]
+#[schema(as = WantedUser)]
+#[expect(dead_code, reason = "it describes bodies, whose members are taken one by one")]
+struct Wanted {
+    /// The password, of which only a hash is kept. A new user has this or `password_hash`.
+    password: Option<String>,
+    /// A hash of the password.
+    password_hash: Option<String>,
+    /// How costly a hash is made of `password`: `person` (the default), or `device`.
+    cost: Option<String>,
+    /// Whether the user may not log in.
+    disabled: Option<bool>,
+    #[schema(inline)]
+    #[serde(flatten)]
+    rights: Rights,
+    /// A note of an operator.
+    note: Option<String>,
+}
+
 type UserPath = Result<Path<(String, String)>, PathRejection>;
 
+/// Lists the users in the broker's own store, by name.
+#[utoipa::path(
+    get, path = "/v1/users", operation_id = "list_users",
+    params(Question),
+    responses((status = 200, body = Page))
+)]
 pub async fn list(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -84,6 +121,11 @@ pub async fn list(
     Ok(Json(Page { users: listed.collect(), next: page.next.map(|name| name.to_string()) }))
 }
 
+/// Shows a user of the broker's own store.
+#[utoipa::path(
+    get, path = "/v1/users/{tenant}/{*client}", operation_id = "show_user",
+    responses((status = 200, body = Described))
+)]
 pub async fn show(State(served): State<Served>, path: UserPath) -> Answer<Described> {
     let name = name(path)?;
     let text = served.shared.engine.managed.get(ManagedKind::User, &name);
@@ -91,6 +133,12 @@ pub async fn show(State(served): State<Served>, path: UserPath) -> Answer<Descri
     Ok(Json(Described::of(&name, read(&name, &text)?)))
 }
 
+/// Creates or replaces a user.
+#[utoipa::path(
+    put, path = "/v1/users/{tenant}/{*client}", operation_id = "put_user",
+    request_body = Wanted,
+    responses((status = 201, body = Described), (status = 200, body = Described))
+)]
 pub async fn put(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -127,6 +175,11 @@ pub async fn put(
 }
 
 /// Changes some members, and of the limits only those that the body has. Null removes a member or a limit.
+#[utoipa::path(
+    patch, path = "/v1/users/{tenant}/{*client}", operation_id = "patch_user",
+    request_body = Wanted,
+    responses((status = 200, body = Described))
+)]
 pub async fn patch(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,
@@ -164,6 +217,11 @@ pub async fn patch(
     Ok(Json(Described::of(&name, user)))
 }
 
+/// Removes a user.
+#[utoipa::path(
+    delete, path = "/v1/users/{tenant}/{*client}", operation_id = "delete_user",
+    responses((status = 204))
+)]
 pub async fn delete(
     State(served): State<Served>,
     Extension(by): Extension<Requester>,

@@ -17,6 +17,7 @@ use barid_engine::tapping::Protocol;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::info;
+use utoipa::IntoParams;
 
 use self::fields::Fields;
 use self::hub::Following;
@@ -30,8 +31,9 @@ use super::sessions;
 use super::streams::{Allowance, PAUSE, Place, Source, put, put_skipped};
 use super::{Served, tenants};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Question {
     /// Whether payloads of MQTT messages are shown.
     #[serde(default)]
@@ -55,6 +57,12 @@ struct Packet {
     fields: Fields,
 }
 
+/// Shows the packets of a client as they pass, as server-sent events.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/clients/{client}/trace", operation_id = "trace_client",
+    params(Question),
+    responses((status = 200, content_type = "text/event-stream", body = String))
+)]
 pub async fn stream(
     State(served): State<Served>,
     Extension(requester): Extension<Requester>,

@@ -195,9 +195,11 @@ fn put_properties(fields: &mut Fields, properties: Properties<'_>) {
 }
 
 fn put_readable(fields: &mut Fields, name: &str, shown: Readable) {
-    match shown {
-        Readable::Text(text) => fields.put(name, text),
-        Readable::Base64(text) => fields.put(format!("{name}_base64"), text),
+    if let Some(text) = shown.text {
+        fields.put(name, text);
+    }
+    if let Some(text) = shown.base64 {
+        fields.put(format!("{name}_base64"), text);
     }
 }
 

@@ -1,0 +1,141 @@
+"""What the admin API says about itself (`/v1/openapi.json`), and a check of every answer that a test gets from it.
+
+`watch` is called once for each process of a test run. From then on each answer that Python code reads over HTTP is compared
+with the document, if it comes from the admin API: its status, its type, its members, and that it has no others.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from functools import cache
+
+from jsonschema import Draft202012Validator
+
+# Answers that have come so far: method and path as in the document, and the status.
+seen: set[tuple[str, str, int]] = set()
+
+
+class Contract:
+    """The document of the broker at one address."""
+
+    def __init__(self, document: dict):
+        self.document = document
+        self._shapes = [(shape(path), path) for path in document["paths"]]
+        self._components = {"schemas": {name: closed(schema) for name, schema in document["components"]["schemas"].items()}}
+        for name in self._parts(document):
+            self._components["schemas"][name] = document["components"]["schemas"][name]
+
+    @staticmethod
+    def _parts(document: dict) -> set[str]:
+        """Returns the names of the schemas that are only parts of others."""
+        parts, waiting = set(), [document]
+        while waiting:
+            one = waiting.pop()
+            waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+            if isinstance(one, dict):
+                parts |= {part["$ref"].rsplit("/", 1)[1] for part in one.get("allOf", ()) if "$ref" in part}
+        return parts
+
+    def path_of(self, target: str) -> str | None:
+        """Returns the path, as in the document, that a request has asked for."""
+        target = target.split("?")[0]
+        found = [path for shape, path in self._shapes if shape.fullmatch(target)]
+        # Literal parts come before parameters, and a path is as long as it can be.
+        return min(found, key=lambda path: (-path.count("/"), path.count("{")), default=None)
+
+    def check(self, method: str, target: str, status: int, kind: str | None, text: bytes):
+        """Compares an answer with the document."""
+        if target.split("?")[0] == "/v1/openapi.json":
+            return
+        path = self.path_of(target)
+        operation = self.document["paths"].get(path, {}).get(method.lower())
+        if operation is None:
+            assert status in (400, 401, 403, 404, 405, 408, 413, 429, 503), f"{method} {target} is not in the document: {status}"
+            return
+        seen.add((method, path, status))
+        responses = operation["responses"]
+        assert status >= 400 or str(status) in responses, f"{method} {path} has answered {status}, which is not in the document"
+        content = responses.get(str(status), responses.get("default", {})).get("content")
+        if content is None:
+            assert not text, f"{method} {path} {status} has a body"
+            return
+        kinds = [known for known in content if (kind or "").startswith(known)]
+        assert kinds, f"{method} {path} {status} is {kind}, not {list(content)}"
+        if kinds[0] == "application/json":
+            validator = self._validator(json.dumps(content[kinds[0]]["schema"]))
+            errors = [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(json.loads(text))]
+            assert not errors, f"{method} {path} {status}: {errors[:3]}"
+
+    @cache
+    def _validator(self, schema: str) -> Draft202012Validator:
+        return Draft202012Validator({**json.loads(schema), "components": self._components})
+
+
+def shape(path: str) -> re.Pattern:
+    """Returns the form of the requests for a path. At its end, a name may have slashes that are not encoded."""
+    inner = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path))
+    return re.compile(inner.removesuffix("[^/]+") + ".+" if inner.endswith("[^/]+") else inner)
+
+
+def closed(schema):
+    """Returns the schema of an object without any member that it does not name."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {name: one if name == "allOf" else closed(one) for name, one in schema.items()}
+    names_all = "properties" in schema and "type" in schema and "additionalProperties" not in schema
+    return {**schema, "unevaluatedProperties": False} if names_all or "allOf" in schema else schema
+
+
+@cache
+def contract_from(document: bytes) -> Contract:
+    return Contract(json.loads(document))
+
+
+_contracts: dict[tuple[str, int], Contract | None] = {}
+
+
+def contract_of(host: str, port: int) -> Contract | None:
+    """Returns the document of the admin API at an address, if there is one."""
+    if (host, port) not in _contracts:
+        connection = http.client.HTTPConnection(host, port, timeout=5)
+        connection.is_for_contract = True
+        try:
+            connection.request("GET", "/v1/openapi.json")
+            answer = connection.getresponse()
+            text = answer.read()
+            _contracts[host, port] = contract_from(text) if answer.status == 200 else None
+        except (OSError, ValueError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+    return _contracts[host, port]
+
+
+def watch():
+    """Checks all answers from now on."""
+    connection, response = http.client.HTTPConnection, http.client.HTTPResponse
+    put, get, read = connection.putrequest, connection.getresponse, response.read
+
+    def putrequest(self, method, url, *arguments, **named):
+        self.asked = method, url
+        return put(self, method, url, *arguments, **named)
+
+    def getresponse(self):
+        answer = get(self)
+        is_plain = type(self) is http.client.HTTPConnection or type(self).__name__ == "HTTPConnection"
+        if is_plain and not hasattr(self, "is_for_contract") and self.asked[1].startswith(("/v1/", "/health", "/metrics", "http://127.0.0.1")):
+            answer.asked = (self.host, self.port, *self.asked)
+        return answer
+
+    def checked_read(self, amt=None):
+        text = read(self) if amt is None else read(self, amt)
+        host, port, method, target = getattr(self, "asked", (None,) * 4)
+        if host and amt is None and (contract := contract_of(host, port)):
+            contract.check(method, re.sub(r"^http://[^/]+", "", target), self.status, self.headers.get("Content-Type"), text)
+        return text
+
+    connection.putrequest, connection.getresponse, response.read = putrequest, getresponse, checked_read
