@@ -215,7 +215,7 @@ def test_variables():
 
 @pytest.fixture(scope="module")
 def running():
-    broker = Broker(f"""[cluster]\nname = "c"\nbroker = "b"\nlisten = "127.0.0.1:{free_port()}"\nsecret = "{'s' * 16}"\n""")
+    broker = Broker(f"""[cluster]\nname = "c"\nbroker = "b"\nlisten = "127.0.0.1:{free_port()}"\nsecret = "{'s' * 16}"\n[telemetry]\nendpoint = "http://127.0.0.1:{free_port()}"\n""")
     yield broker
     broker.end()
 

@@ -44,6 +44,8 @@ def cases() -> list[tuple[str, str, int, int | None]]:
 def document(table: str, key: str, value: int) -> str:
     if table == "bindings":
         return f"[[bindings]]\nname = 'b'\npublish = 't'\nfrom_queue = 'q'\n{key} = {value}\n"
+    if table == "telemetry":
+        return f"[telemetry]\nendpoint = 'http://127.0.0.1:4318'\n{key} = {value}\n"
     return f"[{table}]\n{key} = {value}\n" if table else f"{key} = {value}\n"
 
 

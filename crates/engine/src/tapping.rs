@@ -1,10 +1,10 @@
-//! Tapping: copies of what passes between the broker and one client, for the operators of its tenant.
+//! Tapping: copies of what passes between the broker and a client, for the operators of its tenant.
 //!
-//! Nothing is copied, and next to nothing is done, while no client of the tenant is traced.
+//! Nothing is copied, and next to nothing is done, while no client of the tenant is traced, and messages are not.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use mqtt_proto::Version;
@@ -27,15 +27,23 @@ pub trait Tap: Send + Sync + fmt::Debug {
     fn ended(&self, why: &str);
 }
 
-/// Follows a client over its connections.
+/// Follows a client over its connections, or every client of a tenant.
 pub trait Tracer: Send + Sync + fmt::Debug {
     /// Returns the tap of a connection.
-    fn tap(&self, tapped: &Tapped) -> Arc<dyn Tap>;
+    fn tap(&self, tapped: &Tapped<'_>) -> Arc<dyn Tap>;
+}
+
+/// Follows the clients of all tenants.
+pub trait MessageTracing: Send + Sync + fmt::Debug {
+    /// Returns what follows the clients of a tenant.
+    fn tracer_of(&self, tenant: &str) -> Arc<dyn Tracer>;
 }
 
 /// A connection that is tapped.
 #[derive(Clone, Copy, Debug)]
-pub struct Tapped {
+pub struct Tapped<'a> {
+    /// The client identifier, or the container id.
+    pub client: &'a str,
     /// The number of the connection.
     pub connection: ConnectionId,
     /// The protocol of the client.
@@ -62,6 +70,8 @@ pub struct Traced {
     /// Number of traces that have begun or ended.
     changes: AtomicU64,
     by_client: Mutex<HashMap<Box<str>, Arc<dyn Tracer>>>,
+    /// Follows every client.
+    everybody: OnceLock<Arc<dyn Tracer>>,
 }
 
 impl Traced {
@@ -83,7 +93,16 @@ impl Traced {
         self.changed(by_client.len());
     }
 
-    fn changed(&self, count: usize) {
+    /// Has every client followed, as long as the tenant exists.
+    pub(crate) fn follow_everybody(&self, tracer: Arc<dyn Tracer>) {
+        let by_client = self.by_client.lock();
+        if self.everybody.set(tracer).is_ok() {
+            self.changed(by_client.len());
+        }
+    }
+
+    fn changed(&self, clients: usize) {
+        let count = clients + usize::from(self.everybody.get().is_some());
         self.count.store(count, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -103,6 +122,38 @@ impl Traced {
         if !self.is_used() {
             return None;
         }
-        self.by_client.lock().get(client).cloned()
+        let own = self.by_client.lock().get(client).cloned();
+        match (self.everybody.get(), own) {
+            (None, own) => own,
+            (Some(all), None) => Some(Arc::clone(all)),
+            (Some(all), Some(own)) => Some(Arc::new(Both(Arc::clone(all), own))),
+        }
+    }
+}
+
+/// Two that follow the same client, or tap the same connection.
+#[derive(Debug)]
+struct Both<T: ?Sized>(Arc<T>, Arc<T>);
+
+impl Tracer for Both<dyn Tracer> {
+    fn tap(&self, tapped: &Tapped<'_>) -> Arc<dyn Tap> {
+        Arc::new(Both(self.0.tap(tapped), self.1.tap(tapped)))
+    }
+}
+
+impl Tap for Both<dyn Tap> {
+    fn received(&self, bytes: &[u8]) {
+        self.0.received(bytes);
+        self.1.received(bytes);
+    }
+
+    fn sent(&self, bytes: &[u8]) {
+        self.0.sent(bytes);
+        self.1.sent(bytes);
+    }
+
+    fn ended(&self, why: &str) {
+        self.0.ended(why);
+        self.1.ended(why);
     }
 }

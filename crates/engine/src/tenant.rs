@@ -25,6 +25,7 @@ use crate::session::{SessionRef, Subscription};
 use crate::sessions::Sessions;
 use crate::state_store::{Inquirers, StateStore};
 use crate::sync::{Mutex, RwLock};
+use crate::tapping::MessageTracing;
 
 /// Maximum number of removed tenants whose counters are kept by name; these take 2 MiB. The counters of
 /// further ones are added up. There can be more only where anybody may connect, because users and keys name
@@ -222,6 +223,7 @@ pub struct Tenants {
     cluster: Option<(Arc<Cluster>, Arc<Replicated>)>,
     /// The counters of removed tenants.
     retired: Mutex<Retired>,
+    message_tracing: OnceLock<Arc<dyn MessageTracing>>,
 }
 
 /// The counters of tenants that were removed because they were unused. They go on if a tenant of the name is
@@ -272,6 +274,7 @@ impl Tenants {
             numbers: AtomicU64::new(0),
             random,
             retired: Mutex::default(),
+            message_tracing: OnceLock::new(),
         }
     }
 
@@ -317,8 +320,21 @@ impl Tenants {
         let account = Account::new((number, name), settings, shards, counting, before, replicated);
         let tenant = Arc::new(Tenant::new(account, cluster.map(|(cluster, _)| cluster)));
         self.shards.name_tenant(tenant.stored_number(), name);
+        if let Some(tracing) = self.message_tracing.get() {
+            tenant.account.traced.follow_everybody(tracing.tracer_of(name));
+        }
         by_name.insert(name.into(), Arc::clone(&tenant));
         tenant
+    }
+
+    /// Has the messages of all clients traced, in the tenants that exist and in those to come. Only the first call counts.
+    pub fn trace_messages(&self, tracing: Arc<dyn MessageTracing>) {
+        // While it is locked, no tenant is created.
+        let by_name = self.by_name.read();
+        let tracing = self.message_tracing.get_or_init(|| tracing);
+        for (name, tenant) in &*by_name {
+            tenant.account.traced.follow_everybody(tracing.tracer_of(name));
+        }
     }
 
     /// Returns the tenant of this name, if it exists.

@@ -36,6 +36,7 @@ use crate::settings::{Auth, ClusterTls, Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
 use crate::strangers::Strangers;
+use crate::telemetry::Telemetry;
 use crate::threads;
 use crate::transport::{
     CertificateError, ListenerContext, OwnCertificate, revocations, server_config,
@@ -63,6 +64,7 @@ pub struct Broker {
     bindings: JoinHandle<()>,
     admin: Admin,
     cluster: Option<ClusterThread>,
+    telemetry: Option<Telemetry>,
 }
 
 /// The outcome of a reload.
@@ -251,6 +253,10 @@ impl Broker {
         if let Some(clustering) = &shared.cluster {
             wait_for_others(clustering, &shared.engine);
         }
+        let telemetry = shared.settings().telemetry.as_ref().map(|settings| {
+            let shared = Arc::clone(&shared);
+            Telemetry::start(shared, settings)
+        });
         let checking = threads.clone();
         shared.logins.follow(move |change| checking.check(change));
         let refused = Arc::clone(&shared.refused_connections);
@@ -266,6 +272,7 @@ impl Broker {
             bindings,
             admin,
             cluster,
+            telemetry,
         })
     }
 
@@ -407,6 +414,7 @@ impl Broker {
         needs(old.storage != new.storage, "storage");
         needs(old.workers != new.workers, "workers");
         needs(old.cluster != new.cluster, "cluster");
+        needs(old.telemetry != new.telemetry, "telemetry");
         let of_authenticator =
             |auth: &Auth| (auth.hash_threads, auth.remembered, auth.fresh, auth.grace);
         needs(
@@ -455,6 +463,9 @@ impl Broker {
         self.shared.engine.agenda.close();
         let _ = self.housekeeping.join();
         self.admin.stop();
+        if let Some(telemetry) = self.telemetry {
+            telemetry.stop();
+        }
         for tenant in self.shared.engine.tenants.all() {
             if let Some(entities) = tenant.used_entities() {
                 entities.note_numbers(&mut Commits::default());

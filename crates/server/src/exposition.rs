@@ -5,6 +5,7 @@ mod cluster;
 mod entities;
 mod logins;
 mod process;
+mod telemetry;
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -334,6 +335,7 @@ pub fn exposition(shared: &Shared) -> String {
     bindings::bindings(&mut text, shared, &named);
     cluster::cluster(&mut text, shared);
     logins::logins(&mut text, shared);
+    telemetry::telemetry(&mut text, shared);
     let name = "barid_dropped_messages_total";
     header(&mut text, name, "counter", "Messages that did not reach a session.");
     for snapshot in &snapshots {

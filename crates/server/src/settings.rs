@@ -6,6 +6,7 @@
 mod cluster;
 mod entities;
 mod keys;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ pub use barid_peers::{NAME_MAX as NAME_OF_BROKER_MAX, SLOTS_MAX, is_name as is_c
 pub use cluster::{ClusterSettings, ClusterTls, WithoutQuorum};
 pub use entities::{Queue, Rule as SubscriptionRule, Subscription, Topic};
 pub use keys::{Key, Right, Secret};
+pub use telemetry::TelemetrySettings;
 
 use barid_auth::mysql::MysqlSettings;
 use barid_auth::redis::RedisSettings;
@@ -52,6 +54,8 @@ pub struct Settings {
     pub management: Option<Management>,
     /// `$SYS` topics.
     pub sys: Sys,
+    /// OpenTelemetry; `None`: nothing is sent.
+    pub telemetry: Option<TelemetrySettings>,
     /// Maximum number of tenants that clients can create.
     pub max_tenants: usize,
     /// Maximum number of bytes that all connections without a session may have sent together, not counting
@@ -97,6 +101,7 @@ impl Default for Settings {
             admin: Admin::default(),
             management: None,
             sys: Sys::default(),
+            telemetry: None,
             max_tenants: 10_000,
             max_connecting_bytes: 64 * 1024 * 1024,
             limits: Limits::default(),

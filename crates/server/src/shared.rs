@@ -24,10 +24,12 @@ use tracing::warn;
 
 use crate::cluster::Clustering;
 use crate::logins::Logins;
+use crate::message_traces::{MessageTraces, Spans};
 use crate::settings::{Settings, Tls};
 use crate::shards::Shards;
 use crate::strangers::Strangers;
 use crate::system;
+use crate::telemetry_counts::TelemetryCounts;
 use crate::tenant_labels::Labels;
 use crate::transport::OwnCertificate;
 use crate::watchdog::Watchdog;
@@ -48,6 +50,10 @@ pub struct Shared {
     pub refused_connections: Arc<AtomicU64>,
     /// The threads of the shards.
     pub shards: Shards,
+    /// The spans of messages; `None`: messages are not traced.
+    pub spans: Option<Arc<Spans>>,
+    /// What has become of what goes to a collector.
+    pub telemetry: TelemetryCounts,
     /// The tenants that have metrics of their own.
     pub labels: Labels,
     /// The cluster that the broker belongs to.
@@ -95,6 +101,10 @@ impl Shared {
         ));
         engine.apply(engine_settings(&settings, Some(&engine.managed)));
         follow_tenants(&engine);
+        let spans = spans(&settings);
+        if let Some(spans) = &spans {
+            engine.tenants.trace_messages(Arc::new(MessageTraces(Arc::clone(spans))));
+        }
         // Before the logins, which have connected clients checked after a new ban.
         let bans = Bans::new(Arc::clone(&engine.managed), clock);
         let settings = Arc::new(settings);
@@ -110,6 +120,8 @@ impl Shared {
             certificate: Mutex::default(),
             refused_connections: Arc::default(),
             labels: Labels::default(),
+            spans,
+            telemetry: TelemetryCounts::default(),
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
             settings: RwLock::new(settings),
@@ -215,6 +227,12 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
+}
+
+/// Creates the collection of spans, if messages are traced.
+fn spans(settings: &Settings) -> Option<Arc<Spans>> {
+    let telemetry = settings.telemetry.as_ref().filter(|telemetry| telemetry.traces > 0.0)?;
+    Some(Arc::new(Spans::new(telemetry.traces, telemetry.trace_rate, system::RANDOM)))
 }
 
 /// Gives a tenant its limits whenever an operator has changed them.

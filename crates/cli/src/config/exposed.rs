@@ -31,7 +31,9 @@ pub fn warnings(file: Option<&Path>, settings: &Settings) -> Vec<String> {
         settings.tls.iter().map(|tls| (&*tls.key, "the private key of the certificate"));
     let of_links = settings.cluster.iter().filter_map(|cluster| cluster.tls.as_ref());
     let of_links = of_links.map(|tls| (&*tls.key, "the private key of the certificate for links"));
-    let secrets = key_files.chain(secret_file).chain(private_key).chain(of_links);
+    let headers = settings.telemetry.iter().filter_map(|it| it.headers_file.as_deref());
+    let headers = headers.map(|file| (file, "headers for the collector"));
+    let secrets = key_files.chain(secret_file).chain(private_key).chain(of_links).chain(headers);
     let exposed = configuration.into_iter().chain(secrets);
     exposed
         .filter(|(file, _)| is_exposed(file))

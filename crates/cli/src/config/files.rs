@@ -71,7 +71,7 @@ fn check_certificate(
 }
 
 /// Reads the certificates in a file; none if the file is unusable.
-fn read_certificates(
+pub fn read_certificates(
     place: Place,
     path: &Path,
     found: &mut Objections,

@@ -14,6 +14,7 @@ mod hints;
 mod keys;
 mod limits;
 mod problem;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -225,6 +226,7 @@ fn resolve(origin: &str, text: &str, overrides: &Overrides) -> Result<Settings, 
     if objections.is_empty() {
         keys::read_secrets(&mut settings);
         cluster::read_secret(&mut settings);
+        telemetry::read_headers(&mut settings);
         if let Some(file) = settings.entities.clone() {
             emulator::declare(&file, &mut settings).map_err(Problems::sorted)?;
         }

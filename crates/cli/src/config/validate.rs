@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use barid_server::settings::{Listener, Settings};
 
 use super::problem::{Objection, Place};
-use super::{auth, bindings, cluster, durability, entities, files, hints, keys, limits, users};
+use super::{
+    auth, bindings, cluster, durability, entities, files, hints, keys, limits, telemetry, users,
+};
 
 /// Maximum number of threads. More than any machine can use is a typing error.
 const MAX_WORKERS: usize = 1_024;
@@ -44,6 +46,7 @@ pub fn validate(settings: &Settings) -> Vec<Objection> {
     entities::check(settings, &mut found);
     bindings::check(settings, &mut found);
     cluster::check(settings, &mut found);
+    telemetry::check(settings, &mut found);
     found.0
 }
 

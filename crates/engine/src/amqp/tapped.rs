@@ -39,6 +39,7 @@ impl Container {
             return;
         }
         let tapped = Tapped {
+            client: &self.container_id,
             connection: self.inbox().connection(),
             protocol: Protocol::Amqp,
             peer: self.peer,

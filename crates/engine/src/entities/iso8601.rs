@@ -16,7 +16,7 @@ const UNLIMITED: &str = "P10675199DT2H48M5.4775807S";
 
 /// A duration in whole milliseconds, or no limit, which is greater than all durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
-#[schema(value_type = String, format = "duration")]
+#[schema(value_type = String)]
 pub struct IsoDuration(Duration);
 
 /// Error: a text is not a valid duration.

@@ -24,6 +24,7 @@ impl Session {
         let tracer = self.account.traced.tracer(&self.client_id);
         outlet.tap = tracer.zip(outlet.link.as_ref()).map(|(tracer, link)| {
             let tapped = Tapped {
+                client: &self.client_id,
                 connection: link.connection,
                 protocol: Protocol::Mqtt(link.version),
                 peer: link.peer,

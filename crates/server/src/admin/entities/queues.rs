@@ -64,7 +64,7 @@ pub async fn show(State(served): State<Served>, path: QueuePath) -> Answer<Descr
 /// Creates a queue, or replaces its properties.
 #[utoipa::path(
     put, path = "/v1/tenants/{tenant}/queues/{queue}", operation_id = "put_queue",
-    request_body = QueueProperties,
+    request_body = Option<QueueProperties>,
     responses((status = 201, body = DescribedQueue), (status = 200, body = DescribedQueue))
 )]
 pub async fn put(
@@ -95,7 +95,7 @@ pub async fn put(
 /// Changes some properties of a queue.
 #[utoipa::path(
     patch, path = "/v1/tenants/{tenant}/queues/{queue}", operation_id = "patch_queue",
-    request_body = QueueProperties,
+    request_body = Option<QueueProperties>,
     responses((status = 200, body = DescribedQueue))
 )]
 pub async fn patch(
@@ -156,7 +156,7 @@ pub async fn purge(
 /// Sends a message to a queue.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/queues/{queue}/messages", operation_id = "send_to_queue",
-    request_body = sent::Wanted,
+    request_body = Option<sent::Wanted>,
     responses((status = 201, body = sent::Sent))
 )]
 pub async fn send(
@@ -171,7 +171,7 @@ pub async fn send(
 /// Receives messages of a queue, and removes them.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/queues/{queue}/messages/receive", operation_id = "receive_from_queue",
-    request_body = received::Wanted,
+    request_body = Option<received::Wanted>,
     responses((status = 200, body = received::Received))
 )]
 pub async fn receive(
@@ -187,7 +187,7 @@ pub async fn receive(
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/queues/{queue}/messages/resubmit", operation_id = "resubmit_to_queue",
     params(messages::OfDead),
-    request_body = messages::Chosen,
+    request_body = Option<messages::Chosen>,
     responses((status = 200, body = messages::Resubmitted))
 )]
 pub async fn resubmit(

@@ -54,7 +54,7 @@ pub async fn show(State(served): State<Served>, path: RulePath) -> Answer<Descri
 /// Creates or replaces a rule.
 #[utoipa::path(
     put, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/rules/{rule}", operation_id = "put_rule",
-    request_body = RuleProperties,
+    request_body = Option<RuleProperties>,
     responses((status = 201, body = DescribedRule), (status = 200, body = DescribedRule))
 )]
 pub async fn put(

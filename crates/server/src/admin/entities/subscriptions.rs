@@ -67,7 +67,7 @@ pub async fn show(
 /// Creates a subscription, or replaces its properties.
 #[utoipa::path(
     put, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}", operation_id = "put_subscription",
-    request_body = SubscriptionProperties,
+    request_body = Option<SubscriptionProperties>,
     responses((status = 201, body = DescribedSubscription), (status = 200, body = DescribedSubscription))
 )]
 pub async fn put(
@@ -98,7 +98,7 @@ pub async fn put(
 /// Changes some properties of a subscription.
 #[utoipa::path(
     patch, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}", operation_id = "patch_subscription",
-    request_body = SubscriptionProperties,
+    request_body = Option<SubscriptionProperties>,
     responses((status = 200, body = DescribedSubscription))
 )]
 pub async fn patch(
@@ -158,7 +158,7 @@ pub async fn purge(
 /// Receives messages of a subscription, and removes them.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/messages/receive", operation_id = "receive_from_subscription",
-    request_body = received::Wanted,
+    request_body = Option<received::Wanted>,
     responses((status = 200, body = received::Received))
 )]
 pub async fn receive(
@@ -173,7 +173,7 @@ pub async fn receive(
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/topics/{topic}/subscriptions/{subscription}/messages/resubmit", operation_id = "resubmit_to_subscription",
     params(messages::OfDead),
-    request_body = messages::Chosen,
+    request_body = Option<messages::Chosen>,
     responses((status = 200, body = messages::Resubmitted))
 )]
 pub async fn resubmit(

@@ -65,7 +65,7 @@ pub async fn show(State(served): State<Served>, path: TopicPath) -> Answer<Descr
 /// Creates a topic, or replaces its properties.
 #[utoipa::path(
     put, path = "/v1/tenants/{tenant}/topics/{topic}", operation_id = "put_topic",
-    request_body = TopicProperties,
+    request_body = Option<TopicProperties>,
     responses((status = 201, body = DescribedTopic), (status = 200, body = DescribedTopic))
 )]
 pub async fn put(
@@ -96,7 +96,7 @@ pub async fn put(
 /// Changes some properties of a topic.
 #[utoipa::path(
     patch, path = "/v1/tenants/{tenant}/topics/{topic}", operation_id = "patch_topic",
-    request_body = TopicProperties,
+    request_body = Option<TopicProperties>,
     responses((status = 200, body = DescribedTopic))
 )]
 pub async fn patch(
@@ -130,7 +130,7 @@ pub async fn delete(State(served): State<Served>, path: TopicPath) -> Result<Sta
 /// Sends a message to a topic.
 #[utoipa::path(
     post, path = "/v1/tenants/{tenant}/topics/{topic}/messages", operation_id = "send_to_topic",
-    request_body = sent::Wanted,
+    request_body = Option<sent::Wanted>,
     responses((status = 201, body = sent::Sent))
 )]
 pub async fn send(

@@ -69,7 +69,7 @@ pub async fn show(State(served): State<Served>, path: TenantPath) -> Answer<Desc
 /// Replaces the settings of a tenant.
 #[utoipa::path(
     put, path = "/v1/tenants/{tenant}", operation_id = "put_tenant",
-    request_body = StoredTenant,
+    request_body = Option<StoredTenant>,
     responses((status = 201, body = Described), (status = 200, body = Described))
 )]
 pub async fn put(
@@ -101,7 +101,7 @@ pub async fn put(
 /// Changes some settings, and of the limits only those that the body has. Null removes a setting or a limit.
 #[utoipa::path(
     patch, path = "/v1/tenants/{tenant}", operation_id = "patch_tenant",
-    request_body = StoredTenant,
+    request_body = Option<StoredTenant>,
     responses((status = 201, body = Described), (status = 200, body = Described))
 )]
 pub async fn patch(

@@ -10,8 +10,8 @@ use barid_engine::tapping::{Tap, Tapped, Tracer};
 use barid_engine::tenant::Tenant;
 use parking_lot::Mutex;
 
-use super::framer::Framer;
 use super::recorder::{Direction, Recorder, What, Who};
+use crate::framer::{Framer, HEAD_MAX};
 
 /// Maximum number of connections of one client of which a new recorder is told: clients of AMQP may have many.
 const CONNECTIONS_MAX: usize = 64;
@@ -105,12 +105,12 @@ impl Hub {
 struct Connections(Arc<Hub>);
 
 impl Tracer for Connections {
-    fn tap(&self, tapped: &Tapped) -> Arc<dyn Tap> {
-        let Tapped { connection, protocol, peer, begins } = *tapped;
+    fn tap(&self, tapped: &Tapped<'_>) -> Arc<dyn Tap> {
+        let Tapped { connection, protocol, peer, begins, .. } = *tapped;
         let (hub, who) = (Arc::clone(&self.0), (connection, protocol));
         hub.connected(who, peer);
         hub.tell(|recorder| recorder.change(who, What::Traced { peer, begins }));
-        Arc::new(Connection { hub, who, sent: Mutex::new(Framer::new(protocol)) })
+        Arc::new(Connection { hub, who, sent: Mutex::new(Framer::new(protocol, HEAD_MAX)) })
     }
 }
 
@@ -132,7 +132,7 @@ impl Connection {
 
 impl Tap for Connection {
     fn received(&self, bytes: &[u8]) {
-        self.packets(Direction::Received, &mut Framer::new(self.who.1), bytes);
+        self.packets(Direction::Received, &mut Framer::new(self.who.1, HEAD_MAX), bytes);
     }
 
     fn sent(&self, bytes: &[u8]) {

@@ -2,7 +2,6 @@
 
 mod amqp;
 mod fields;
-mod framer;
 mod hub;
 mod mqtt;
 mod recorder;

@@ -4,13 +4,15 @@ use barid_amqp::frame::{AMQP_HEADER, HEADER_SIZE};
 use barid_engine::tapping::Protocol;
 use mqtt_proto::FixedHeader;
 
-/// Number of bytes of a packet that are kept. The rest is counted.
+/// Number of bytes of a packet that traces of clients show. The rest is counted.
 pub const HEAD_MAX: usize = 16 * 1024;
 
 /// Finds packets in bytes that arrive in pieces.
 #[derive(Debug)]
 pub struct Framer {
     protocol: Protocol,
+    /// Number of bytes of a packet that are kept.
+    kept: usize,
     /// The beginning of the present packet.
     head: Vec<u8>,
     /// The length of the present packet; `None`: not known yet.
@@ -22,8 +24,9 @@ pub struct Framer {
 }
 
 impl Framer {
-    pub fn new(protocol: Protocol) -> Self {
-        Self { protocol, head: Vec::new(), length: None, arrived: 0, is_lost: false }
+    /// Creates a framer that keeps this many bytes of each packet.
+    pub fn new(protocol: Protocol, kept: usize) -> Self {
+        Self { protocol, kept, head: Vec::new(), length: None, arrived: 0, is_lost: false }
     }
 
     /// Passes the beginning and the length of each packet that ends in `bytes` to `each`.
@@ -40,7 +43,7 @@ impl Framer {
                 continue;
             };
             let (now, rest) = bytes.split_at(bytes.len().min(length - self.arrived));
-            let kept = now.len().min(HEAD_MAX.saturating_sub(self.head.len()));
+            let kept = now.len().min(self.kept.saturating_sub(self.head.len()));
             self.head.extend_from_slice(&now[..kept]);
             (self.arrived, bytes) = (self.arrived + now.len(), rest);
             self.end(&mut each);
@@ -77,7 +80,7 @@ mod tests {
     use super::*;
 
     fn packets(protocol: Protocol, pieces: &[&[u8]]) -> Vec<(Vec<u8>, usize)> {
-        let (mut framer, mut found) = (Framer::new(protocol), Vec::new());
+        let (mut framer, mut found) = (Framer::new(protocol, HEAD_MAX), Vec::new());
         for piece in pieces {
             framer.feed(piece, |head, length| found.push((head.to_vec(), length)));
         }

@@ -1,0 +1,193 @@
+//! The tap of one connection: finds messages with a context, and their acknowledgements.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use barid_engine::tapping::{Protocol, Tap, Tapped};
+use parking_lot::Mutex;
+
+use super::context::TraceContext;
+use super::span::{Direction, Span, Value};
+use super::{Tenant, amqp, mqtt};
+use crate::framer::Framer;
+
+/// Number of bytes of a packet or frame that are looked at. A context behind them is not found.
+const HEAD_MAX: usize = 4 * 1024;
+
+/// Maximum number of spans of one connection that have not ended. More are skipped.
+const PENDING_MAX: usize = 256;
+
+/// Maximum number of links, or of topic aliases, whose names are remembered.
+const NAMES_MAX: usize = 512;
+
+/// The number by which a message is acknowledged: a Packet Identifier, or a channel and a delivery id.
+pub type Key = u64;
+
+/// What a packet or frame is about.
+pub enum Seen<'a> {
+    /// A link begins, on which the side that says so sends.
+    Link { channel: u16, handle: u32, address: Box<str> },
+    /// A message.
+    Message(Message<'a>),
+    /// A message on a link.
+    Transfer { channel: u16, handle: u32, message: Message<'a> },
+    /// Acknowledges messages that have passed in the other direction.
+    Answer { first: Key, last: Key, error: Option<&'static str>, outcome: (&'static str, Value) },
+}
+
+pub struct Message<'a> {
+    /// `None`: the message has none, or its sender does not record the trace.
+    pub context: Option<TraceContext>,
+    pub alias: Option<u16>,
+    /// The topic; empty: that of the alias or link.
+    pub destination: &'a str,
+    /// `None`: it is not acknowledged.
+    pub key: Option<Key>,
+    pub fact: (&'static str, Value),
+}
+
+#[derive(Debug)]
+pub struct Connection {
+    tenant: Arc<Tenant>,
+    client: Arc<str>,
+    protocol: Protocol,
+    sent: Mutex<Framer>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Topics by alias, and addresses by channel and handle.
+    names: HashMap<(Direction, u64), Box<str>>,
+    pending: HashMap<(Direction, Key), Span>,
+}
+
+impl Connection {
+    pub fn new(tenant: &Arc<Tenant>, tapped: &Tapped<'_>) -> Self {
+        let protocol = tapped.protocol;
+        let sent = Mutex::new(Framer::new(protocol, HEAD_MAX));
+        let (tenant, client) = (Arc::clone(tenant), tapped.client.into());
+        Self { tenant, client, protocol, sent, state: Mutex::default() }
+    }
+
+    /// Looks at the packets or frames that end in `bytes`.
+    fn look(&self, direction: Direction, framer: &mut Framer, bytes: &[u8]) {
+        framer.feed(bytes, |head, bytes| {
+            let mut shorter = Vec::new();
+            let seen = match self.protocol {
+                Protocol::Mqtt(version) => mqtt::read(version, direction, head, &mut shorter),
+                Protocol::Amqp => amqp::read(direction, head),
+            };
+            match seen {
+                None => {}
+                Some(Seen::Link { channel, handle, address }) => {
+                    self.state.lock().name(direction, link(channel, handle), &address);
+                }
+                Some(Seen::Message(message)) => self.begin(direction, bytes, None, &message),
+                Some(Seen::Transfer { channel, handle, message }) => {
+                    self.begin(direction, bytes, Some(link(channel, handle)), &message);
+                }
+                Some(Seen::Answer { first, last, error, outcome }) => {
+                    self.answer(direction.opposite(), (first, last), error, outcome);
+                }
+            }
+        });
+    }
+
+    /// Begins the span of a message, if it is recorded.
+    fn begin(&self, direction: Direction, bytes: usize, link: Option<u64>, message: &Message<'_>) {
+        let Message { context, alias, destination, key, .. } = *message;
+        let number = alias.map(u64::from).or(link);
+        let is_defined = !destination.is_empty();
+        if context.is_none() && !(number.is_some() && is_defined) {
+            return;
+        }
+        let mut state = self.state.lock();
+        if let (Some(number), true) = (number, is_defined) {
+            state.name(direction, number, destination);
+        }
+        let Some(context) = context.filter(|context| self.tenant.records(context)) else { return };
+        let known = number.and_then(|number| state.names.get(&(direction, number)).cloned());
+        let destination = if is_defined { destination.into() } else { known.unwrap_or_default() };
+        let (start, spans) = (now(), &self.tenant.spans);
+        let span = Span {
+            context,
+            id: spans.random.bytes(),
+            direction,
+            tenant: Arc::clone(&self.tenant.name),
+            client: Arc::clone(&self.client),
+            system: if self.protocol == Protocol::Amqp { "amqp" } else { "mqtt" },
+            destination,
+            bytes,
+            start,
+            end: start,
+            facts: vec![message.fact.clone()],
+            error: None,
+        };
+        match key {
+            None => spans.end(span),
+            Some(_) if state.pending.len() >= PENDING_MAX => spans.skip(),
+            Some(key) => drop(state.pending.insert((direction, key), span)),
+        }
+    }
+
+    /// Ends the spans of messages that are acknowledged.
+    fn answer(
+        &self,
+        direction: Direction,
+        (first, last): (Key, Key),
+        error: Option<&'static str>,
+        outcome: (&'static str, Value),
+    ) {
+        let mut state = self.state.lock();
+        if state.pending.is_empty() {
+            return;
+        }
+        let ended = state
+            .pending
+            .extract_if(|(way, key), _| *way == direction && (first..=last).contains(key));
+        for (_, mut span) in ended {
+            span.end = now();
+            span.error = error.map(Into::into);
+            span.facts.push(outcome.clone());
+            self.tenant.spans.end(span);
+        }
+    }
+}
+
+impl State {
+    fn name(&mut self, direction: Direction, number: u64, name: &str) {
+        if self.names.len() < NAMES_MAX || self.names.contains_key(&(direction, number)) {
+            self.names.insert((direction, number), name.into());
+        }
+    }
+}
+
+impl Tap for Connection {
+    fn received(&self, bytes: &[u8]) {
+        self.look(Direction::Received, &mut Framer::new(self.protocol, HEAD_MAX), bytes);
+    }
+
+    fn sent(&self, bytes: &[u8]) {
+        self.look(Direction::Sent, &mut self.sent.lock(), bytes);
+    }
+
+    fn ended(&self, why: &str) {
+        for (_, mut span) in self.state.lock().pending.drain() {
+            (span.end, span.error) = (now(), Some(why.into()));
+            self.tenant.spans.end(span);
+        }
+    }
+}
+
+/// The number of a link, for one side.
+fn link(channel: u16, handle: u32) -> u64 {
+    u64::from(channel) << 32 | u64::from(handle)
+}
+
+/// Nanoseconds since the Unix epoch.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
