@@ -8,6 +8,7 @@ import pytest
 
 import wire
 from broker import until
+from brokers import Cluster
 from browser import Keys
 from operating import Admin, bury
 
@@ -21,6 +22,13 @@ def tokens(broker_with):
     for name, body in {"viewer": {"role": "viewer"}, "operator": {"role": "operator"}, "acme": {"role": "viewer", "tenant": "acme"}}.items():
         made[name] = admin.does("POST", "/v1/tokens", body, made["admin"])["token"]
     return broker, made
+
+
+@pytest.fixture(scope="module")
+def three():
+    cluster = Cluster(3)
+    yield cluster
+    cluster.close()
 
 
 def observed(broker, topic: str) -> None:
@@ -95,6 +103,27 @@ def test_overview_has_rates_and_a_history(page, ours, connect):
     page.type(Keys.ARROW_LEFT)
     assert " ago: in " in page.one(".chart svg").get_attribute("aria-label")
     page.shows("Tenants", "default")
+
+
+def test_the_brokers_of_a_cluster_are_shown_together_and_one_by_one(page, three, unique):
+    name, far = unique("far"), three[1]
+    client = wire.Client(far.address)
+    client.connect(name)
+    page.open(three[0])
+    page.heading("Overview")
+    page.shows("Brokers", "b1", "b2", "b3")
+    choose = "const s = document.getElementById('broker'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))"
+    page.go("clients", "default")
+    page.shows("No client is connected.")
+    page.driver.execute_script(choose, "b2")
+    page.shows(name)
+    page.go("overview")
+    page.shows("Running for")
+    page.driver.execute_script(choose, "*")
+    # The history has a point every five seconds.
+    until(lambda: "Connections\n1" in page.one(".cards").text and "Brokers\n3" in page.one(".cards").text, 20)
+    page.driver.execute_script(choose, "")
+    client.drop()
 
 
 def test_a_client_is_found_and_disconnected(page, ours, connect, unique):

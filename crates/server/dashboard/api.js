@@ -1,12 +1,16 @@
-// The admin API: requests with the token of the user. The token is kept for this tab only.
+// The admin API: requests with the token of the user, to the broker that the user has chosen. Both are kept for this tab only.
 
-const KEY = "barid.token";
+const kept = (key) => ({
+  get: () => sessionStorage.getItem(key),
+  set: (text) => sessionStorage.setItem(key, text),
+  forget: () => sessionStorage.removeItem(key),
+});
 
-export const token = {
-  get: () => sessionStorage.getItem(KEY),
-  set: (text) => sessionStorage.setItem(KEY, text),
-  forget: () => sessionStorage.removeItem(KEY),
-};
+export const token = kept("barid.token");
+
+/** The name of the broker that answers; `null`: the one that serves the dashboard; `ALL`: that one, but the overview is of all. */
+export const broker = kept("barid.broker");
+export const ALL = "*";
 
 /** Why a request failed, as a sentence. `status` is 0 if there was no answer. */
 export class Problem extends Error {
@@ -32,7 +36,8 @@ export function query(base, parameters) {
   return given.length === 0 ? base : `${base}?${new URLSearchParams(given)}`;
 }
 
-async function ask(method, target, { body, signal, headers = {} } = {}) {
+async function ask(method, target, { body, signal, headers = {}, of = broker.get() } = {}) {
+  if (of != null && of !== ALL) headers["Barid-Broker"] = of;
   const shown = token.get();
   if (shown) headers.Authorization = `Bearer ${shown}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -48,9 +53,9 @@ async function ask(method, target, { body, signal, headers = {} } = {}) {
   throw new Problem(response.status, refused.error ?? `the broker answered ${response.status}`);
 }
 
-/** Reads something. */
-export async function get(target, signal) {
-  return (await ask("GET", target, { signal })).json();
+/** Reads something; of another broker than the chosen one, if it is named. */
+export async function get(target, signal, of) {
+  return (await ask("GET", target, { signal, of })).json();
 }
 
 /** Reads a page of a list for a table: the rows are the `member` of the answer. */
@@ -60,13 +65,19 @@ export async function page(target, member, signal) {
 }
 
 /** Reads something; `null` if it does not exist. */
-export async function find(target, signal) {
+export async function find(target, signal, of) {
   try {
-    return await get(target, signal);
+    return await get(target, signal, of);
   } catch (problem) {
     if (problem.status === 404) return null;
     throw problem;
   }
+}
+
+/** The cluster as the broker that serves the dashboard sees it; `null`: there is none. For tokens of the whole broker. */
+export async function cluster(signal) {
+  const { cluster: name } = await get("/v1/broker", signal, null);
+  return name == null ? null : get("/v1/cluster", signal, null);
 }
 
 /** Changes something. Returns the answer, or `null` if it has no body. */

@@ -1,6 +1,6 @@
 // The frame around the views: log-in, navigation, tenants, themes.
 
-import { get, query, token } from "./api.js";
+import { ALL, broker, cluster as clusterOf, get, query, token } from "./api.js";
 import { button, choice, el, field, form, named, visible } from "./dom.js";
 import * as bindings from "./views/bindings.js";
 import * as client from "./views/client.js";
@@ -63,6 +63,7 @@ function frame() {
   const themes = choice({ "aria-label": "Theme", onchange: (event) => setTheme(event.target.value) },
     [["", "System theme"], ["light", "Light"], ["dark", "Dark"]], localStorage.getItem(THEME) ?? "");
   const places = el("select", { id: "tenant", "aria-label": "Tenant", onchange: (event) => choose(event.target.value) });
+  const brokers = el("select", { id: "broker", "aria-label": "Broker", hidden: true, onchange: (event) => ask(event.target.value) });
   const out = button("Log out", () => {
     token.forget();
     login();
@@ -70,7 +71,7 @@ function frame() {
   document.body.replaceChildren(
     el("a", { class: "skip", href: "#view", onclick: (event) => (event.preventDefault(), document.getElementById("view").focus()) }, "To the contents"),
     el("header", {}, el("a", { class: "brand", href: "#/overview" }, el("img", { src: "icon.svg", alt: "", width: 28, height: 28 }), "Barid"),
-      places, el("span", { id: "who" }), themes, requester.token && out),
+      places, brokers, el("span", { id: "who" }), themes, requester.token && out),
     el("nav", { "aria-label": "Views" }, el("ul", { id: "views" })),
     el("main", { id: "view", tabindex: "-1" }),
     el("div", { id: "told", role: "status", "aria-live": "polite" }));
@@ -90,6 +91,26 @@ async function loadTenants() {
   const options = names.map((name) => el("option", { value: name, selected: name === tenant }, visible(name)));
   if (next != null) options.push(el("option", { disabled: true }, "… search among the tenants for more"));
   document.getElementById("tenant").replaceChildren(...options);
+}
+
+/** Lists the brokers of the cluster, if there is one. */
+async function loadBrokers() {
+  const cluster = around.isOfBroker() ? await clusterOf() : null;
+  if (cluster == null) return broker.forget();
+  const others = cluster.members.filter((one) => one.state !== "left").map((one) => one.name);
+  const options = [["", `${cluster.broker} (this one)`], ...others.sort().map((name) => [name, name]), [ALL, "all brokers, in the overview"]];
+  const chosen = broker.get() ?? "";
+  if (!options.some(([name]) => name === chosen)) broker.forget();
+  const places = document.getElementById("broker");
+  places.replaceChildren(...options.map(([name, told]) => el("option", { value: name, selected: name === chosen }, visible(told))));
+  places.hidden = others.length === 0;
+}
+
+/** Shows the same view as another broker has it. */
+async function ask(name) {
+  name ? broker.set(name) : broker.forget();
+  await loadTenants().catch(() => {});
+  await show();
 }
 
 /** Shows the same view of another tenant. */
@@ -165,7 +186,7 @@ function login(sentence) {
 
 async function start() {
   try {
-    requester = await get("/v1/requester");
+    requester = await get("/v1/requester", undefined, null);
   } catch (problem) {
     if (problem.status !== 401) {
       document.body.replaceChildren(el("main", { id: "login" }, el("p", { class: "problem", role: "alert" }, problem.message), button("Try again", start)));
@@ -178,7 +199,8 @@ async function start() {
   }
   tenant = requester.tenant;
   frame();
-  await loadTenants();
+  await loadBrokers();
+  await loadTenants().catch(() => broker.forget());
   await show();
 }
 

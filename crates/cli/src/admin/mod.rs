@@ -20,7 +20,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use ureq::http::{Response, StatusCode};
+use ureq::http::{HeaderValue, Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 use ureq::{Agent, Body, RequestBuilder};
 
@@ -51,6 +51,9 @@ pub struct AdminArgs {
     /// File with the certificate authority of the broker, in PEM, for `https://` [default: those of this system]
     #[arg(long, value_name = "FILE", env = "BARID_TOOLS_ADMIN_CA", value_parser = read_authorities)]
     admin_ca: Option<Authorities>,
+    /// Broker of the cluster that is to answer, by its name [default: the one that is asked]
+    #[arg(long = "broker", value_name = "NAME", env = "BARID_TOOLS_BROKER", value_parser = HeaderValue::from_str)]
+    broker: Option<HeaderValue>,
 }
 
 /// Certificate authorities, read from their file.
@@ -128,7 +131,8 @@ impl AdminArgs {
             .build()
             .new_agent();
         let authorization = self.token_file.as_ref().map(|Token(token)| format!("Bearer {token}"));
-        Admin { agent, address: self.admin.clone(), authorization }
+        let broker = self.broker.clone();
+        Admin { agent, address: self.admin.clone(), authorization, broker }
     }
 }
 
@@ -158,6 +162,8 @@ pub struct Admin {
     agent: Agent,
     address: String,
     authorization: Option<String>,
+    /// The broker that is to answer; `None`: the one that is asked.
+    broker: Option<HeaderValue>,
 }
 
 /// Error: the broker does not have the requested resource.
@@ -186,7 +192,7 @@ impl std::error::Error for Present {}
 impl Admin {
     /// Gets a JSON answer. A resource that the broker does not have is the error [`Missing`].
     pub fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.call(path, self.with_token(self.agent.get(self.url(path))).call())?;
+        let answer = self.call(path, self.prepared(self.agent.get(self.url(path))).call())?;
         self.json(path, answer)
     }
 
@@ -212,40 +218,40 @@ impl Admin {
 
     /// Deletes a resource.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
-        self.call(path, self.with_token(self.agent.delete(self.url(path))).call()).map(drop)
+        self.call(path, self.prepared(self.agent.delete(self.url(path))).call()).map(drop)
     }
 
     /// Deletes a resource, and returns the broker's answer.
     pub fn clear(&self, path: &str) -> anyhow::Result<Value> {
-        let request = self.with_token(self.agent.delete(self.url(path)));
+        let request = self.prepared(self.agent.delete(self.url(path)));
         let answer = self.call(path, request.call())?;
         self.json(path, answer)
     }
 
     /// Creates a resource. An existing one is the error [`Present`].
     pub fn create(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.with_token(self.agent.put(self.url(path))).header("If-None-Match", "*");
+        let request = self.prepared(self.agent.put(self.url(path))).header("If-None-Match", "*");
         let answer = self.call(path, request.content_type(JSON).send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Creates a resource, or replaces an existing one.
     pub fn put(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.with_token(self.agent.put(self.url(path))).content_type(JSON);
+        let request = self.prepared(self.agent.put(self.url(path))).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Creates a resource whose name the broker chooses.
     pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.with_token(self.agent.post(self.url(path))).content_type(JSON);
+        let request = self.prepared(self.agent.post(self.url(path))).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
 
     /// Changes a part of a resource.
     pub fn change(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self.with_token(self.agent.patch(self.url(path))).content_type(JSON);
+        let request = self.prepared(self.agent.patch(self.url(path))).content_type(JSON);
         let answer = self.call(path, request.send(body.to_string()))?;
         self.json(path, answer)
     }
@@ -253,13 +259,18 @@ impl Admin {
     /// Gets an answer of any length as a stream. If the answer breaks off, the reader returns an
     /// error.
     pub fn stream(&self, path: &str) -> anyhow::Result<impl Read + use<>> {
-        let answer = self.call(path, self.with_token(self.agent.get(self.url(path))).call())?;
+        let answer = self.call(path, self.prepared(self.agent.get(self.url(path))).call())?;
         Ok(answer.into_body().into_reader())
     }
 
-    fn with_token<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        match &self.authorization {
+    /// Adds what each request has.
+    fn prepared<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        let request = match &self.authorization {
             Some(authorization) => request.header("Authorization", authorization),
+            None => request,
+        };
+        match &self.broker {
+            Some(broker) => request.header("Barid-Broker", broker),
             None => request,
         }
     }

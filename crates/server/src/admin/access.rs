@@ -160,13 +160,14 @@ pub async fn check(
     let tenant = tenant.map(|(_, tenant)| tenant);
     let target = request.uri().path().to_owned();
     let response = match requester.check(path.as_str(), is_read, tenant) {
-        Ok(()) => match passing_on::home_of(&served.shared, path.as_str(), &request) {
-            Some(home) => {
+        Ok(()) => match passing_on::answers_instead(&served.shared, path.as_str(), &request) {
+            Err(refusal) => refusal.into_response(),
+            Ok(Some(other)) => {
                 let listener = SocketAddr::from(([127, 0, 0, 1], 0));
                 let to = (Protocol::Admin, listener);
-                passing_on::to_home(&served.shared, home, to, request).await
+                passing_on::to_home(&served.shared, other, to, request).await
             }
-            None => {
+            Ok(None) => {
                 request.extensions_mut().insert(requester.clone());
                 next.run(request).await
             }

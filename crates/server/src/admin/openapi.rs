@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use utoipa::PartialSchema as _;
 use utoipa::openapi::OpenApi;
 
-use super::access;
 use super::answer::Error;
+use super::{access, passing_on};
 
 /// What every part of the document may say about itself.
 const DESCRIPTION: &str = "Inspects and changes a running broker. Names in a path are percent-encoded UTF-8: the client `a/b` is \
@@ -126,6 +126,12 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         parameters.push(json!({
             "name": "If-None-Match", "in": "header", "schema": { "type": "string", "const": "*" },
             "description": "With `*`, what exists is not replaced: the answer is 412.",
+        }));
+    }
+    if access::role_for(path, true).is_some() && !passing_on::is_of_tenant(path) {
+        parameters.push(json!({
+            "name": "Barid-Broker", "in": "header", "schema": { "type": "string" },
+            "description": "The broker of the cluster that is to answer; without it the one that is asked.",
         }));
     }
     operation["parameters"] = parameters.into();

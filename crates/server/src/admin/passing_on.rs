@@ -1,4 +1,5 @@
-//! Requests about what belongs to a tenant as a whole: the broker that has it answers them, whichever broker is asked.
+//! Requests that another broker answers: those about what belongs to a tenant as a whole, which the broker that has it answers,
+//! and those that name a broker.
 //!
 //! They pass over a link of their own, as a client does that belongs to another broker. That broker checks them once more:
 //! it has the same tokens, keys and bans.
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{CONNECTION, TRANSFER_ENCODING};
+use axum::http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
 use axum::response::{IntoResponse as _, Response};
 use barid_engine::amqp::Keys as _;
 use barid_peers::Protocol;
@@ -36,17 +37,50 @@ const OF_TENANT: [&str; 4] = [
     "/v1/tenants/{tenant}/bindings",
 ];
 
+/// Header that names the broker of the cluster that is to answer.
+pub const BROKER: HeaderName = HeaderName::from_static("barid-broker");
+
 /// Marks a request that another broker passes on. It is answered here.
 #[derive(Clone, Copy, Debug)]
 pub struct PassedOn;
 
 /// Returns the name of the broker that has to answer a request of the admin API, if that is another one. `path` is that of
 /// the routes.
-pub fn home_of(shared: &Shared, path: &str, request: &Request) -> Option<Box<str>> {
-    let is_of_tenant = OF_TENANT.iter().any(|known| path.starts_with(known));
-    if !is_of_tenant || request.extensions().get::<PassedOn>().is_some() {
-        return None;
+///
+/// # Errors
+/// The request names a broker that does not exist.
+pub fn answers_instead(
+    shared: &Shared,
+    path: &str,
+    request: &Request,
+) -> Result<Option<Box<str>>, Refusal> {
+    if request.extensions().get::<PassedOn>().is_some() {
+        return Ok(None);
     }
+    if is_of_tenant(path) {
+        return Ok(home_of(shared, request));
+    }
+    let Some(named) = request.headers().get(BROKER) else { return Ok(None) };
+    let named = named.to_str().unwrap_or_default();
+    let cluster = shared.cluster.as_ref();
+    if cluster.is_some_and(|cluster| cluster.name() == named) {
+        return Ok(None);
+    }
+    let is_known = cluster.is_some_and(|cluster| cluster.knows(named));
+    is_known.then(|| Some(named.into())).ok_or_else(|| {
+        Refusal::not_found(format!(
+            "there is no broker {named:?} in the cluster of this one; GET /v1/cluster lists all"
+        ))
+    })
+}
+
+/// Whether a path, as it is in the routes, is about what a tenant has at one broker.
+pub fn is_of_tenant(path: &str) -> bool {
+    OF_TENANT.iter().any(|known| path.starts_with(known))
+}
+
+/// Returns the broker that has what a request is about, if that is another one.
+fn home_of(shared: &Shared, request: &Request) -> Option<Box<str>> {
     // The rest of the path may be no text: names of keys are bytes.
     let (tenant, _) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
     shared.home_elsewhere(&percent_decode_str(tenant).decode_utf8().ok()?)

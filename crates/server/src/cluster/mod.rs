@@ -193,6 +193,11 @@ impl Clustering {
         self.engine.name_of(member)
     }
 
+    /// Whether another broker of this name belongs to the cluster, as far as this one knows.
+    pub fn knows(&self, name: &str) -> bool {
+        self.members.lock().get(name).is_some()
+    }
+
     /// Returns the address of a broker that is up.
     pub(crate) fn address_of_up(&self, name: &str) -> Option<String> {
         let members = self.members.lock();

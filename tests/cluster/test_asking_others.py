@@ -1,0 +1,76 @@
+"""One broker of a cluster answers for another one: `Barid-Broker`, `--broker`."""
+
+import http.client
+import json
+
+import wire
+from broker import until
+from brokers import links_tls
+
+
+def ask(member, path: str, of: str | bytes | None = None, method: str = "GET", token: str | None = None,
+        body: dict | None = None) -> tuple[int, dict | str]:
+    connection = http.client.HTTPConnection("127.0.0.1", member.admin_port, timeout=15)
+    headers = ({"Barid-Broker": of} if of is not None else {}) | ({"Authorization": f"Bearer {token}"} if token else {})
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, json.loads(text) if text.startswith("{") else text
+
+
+def names(three) -> list[str]:
+    return [member.name for member in three]
+
+
+def test_a_broker_is_asked_over_another_one(three):
+    client = wire.Client(three[1].address)
+    client.connect("far", username="acme/u")
+    path = "/v1/tenants/acme/clients/far"
+    for member in three:
+        assert ask(member, "/v1/broker", member.name)[1]["broker"] == member.name
+        assert ask(member, path, names(three)[1])[1]["client"] == "far"
+        assert {of: ask(member, "/v1/broker", of)[1]["broker"] for of in names(three)} == {of: of for of in names(three)}
+        assert all(f'member="{of}"' not in ask(member, "/metrics", of)[1] for of in names(three)), "of itself no broker tells"
+    assert ask(three[0], path)[0] == 404
+    assert ask(three[2], path, names(three)[1], "DELETE")[0] == 202
+    until(lambda: ask(three[0], path, names(three)[1])[0] == 404)
+    client.drop()
+
+
+def test_who_does_not_exist_does_not_answer(three, broker_with):
+    for of in ("nobody", "", "é", "a" * 300):
+        status, answer = ask(three[0], "/v1/broker", of.encode("latin-1") if of == "é" else of)
+        assert status == 404 and "no broker" in answer["error"], of
+    alone = broker_with("")
+    assert ask(alone, "/v1/broker", "b1")[0] == 404
+    assert ask(alone, "/v1/broker")[1]["broker"] is None
+
+
+def test_what_a_tenant_has_at_one_broker_is_answered_by_that(homes):
+    for member in homes:
+        for of in names(homes):
+            assert ask(member, "/v1/tenants/default/queues", of)[0] == 200
+
+
+def test_the_broker_that_answers_checks_the_token(cluster_of):
+    two = cluster_of(2, tls=links_tls())
+    admin = two[0].run("token", "create", "--role", "admin").stdout.strip()
+    # Until a token is there, no requests need one.
+    until(lambda: ask(two[1], "/v1/broker")[0] == 401)
+    token = ask(two[0], "/v1/tokens", method="POST", token=admin, body={"role": "viewer"})[1]["token"]
+    until(lambda: ask(two[1], "/v1/broker", token=token)[0] == 200)
+    for of in names(two):
+        assert ask(two[0], "/v1/broker", of)[0] == 401
+        assert ask(two[0], "/v1/broker", of, token=token)[0] == 200
+        assert ask(two[0], "/v1/tokens", of, token=token)[0] == 403
+
+
+def test_the_tools_ask_a_broker_by_its_name(three):
+    client = wire.Client(three[2].address)
+    client.connect("far", username="acme/u")
+    listed = three[0].run("client", "list", "--tenant", "acme", "--broker", names(three)[2])
+    assert "far" in listed.stdout, listed.stderr
+    wrong = three[0].run("client", "list", "--tenant", "acme", "--broker", "nobody")
+    assert wrong.returncode != 0 and 'no broker "nobody"' in wrong.stderr
+    client.drop()
