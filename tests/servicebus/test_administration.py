@@ -11,7 +11,8 @@ import uuid
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.management import (CorrelationRuleFilter, FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction,
+from azure.servicebus.exceptions import MessagingEntityDisabledError
+from azure.servicebus.management import (CorrelationRuleFilter, EntityStatus, FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction,
                                          SqlRuleFilter, TrueRuleFilter)
 
 import guide
@@ -171,8 +172,65 @@ def test_what_nobody_uses_is_deleted(managed, admin, name, client):
     until(lambda: told in managed.stderr)
 
 
+def set_status(admin, queue: str, status: str) -> None:
+    found = admin.get_queue(queue)
+    found.status = status
+    admin.update_queue(found)
+    assert admin.get_queue(queue).status.lower() == status.lower()
+
+
+def test_a_status_keeps_clients_from_sending_and_receiving(managed, admin, client, name):
+    assert admin.create_queue(name).status == EntityStatus.ACTIVE
+    with client(managed.connection_string()) as bus, bus.get_queue_sender(name) as sender, bus.get_queue_receiver(name) as receiver:
+        sender.send_messages(ServiceBusMessage("1"))
+        take_one(receiver)
+        set_status(admin, name, EntityStatus.SEND_DISABLED)
+        with pytest.raises(MessagingEntityDisabledError):
+            sender.send_messages(ServiceBusMessage("2"))
+        with pytest.raises(MessagingEntityDisabledError), bus.get_queue_sender(name) as another:
+            another.send_messages(ServiceBusMessage("2"))
+        set_status(admin, name, EntityStatus.RECEIVE_DISABLED)
+        sender.send_messages(ServiceBusMessage("3"))
+        # The receiver that is there has to go.
+        with pytest.raises(MessagingEntityDisabledError):
+            receiver.receive_messages(1, max_wait_time=5)
+    with client(managed.connection_string()) as bus:
+        with pytest.raises(MessagingEntityDisabledError), bus.get_queue_receiver(name, sub_queue="deadletter") as another:
+            another.receive_messages(1, max_wait_time=1)
+        set_status(admin, name, EntityStatus.DISABLED)
+        with pytest.raises(MessagingEntityDisabledError), bus.get_queue_sender(name) as another:
+            another.send_messages(ServiceBusMessage("4"))
+        set_status(admin, name, EntityStatus.ACTIVE)
+        with bus.get_queue_receiver(name) as another:
+            assert text(take_one(another)) == "3"
+    admin.delete_queue(name)
+
+
+def test_a_disabled_topic_takes_nothing_and_a_disabled_subscription_still_collects(managed, admin, client, name):
+    admin.create_topic(name, status=EntityStatus.DISABLED)
+    admin.create_subscription(name, "s", status=EntityStatus.RECEIVE_DISABLED)
+    assert admin.get_topic(name).status == EntityStatus.DISABLED
+    with client(managed.connection_string()) as bus:
+        with pytest.raises(MessagingEntityDisabledError), bus.get_topic_sender(name) as sender:
+            sender.send_messages(ServiceBusMessage("1"))
+        topic = admin.get_topic(name)
+        topic.status = EntityStatus.ACTIVE
+        admin.update_topic(topic)
+        with bus.get_topic_sender(name) as sender:
+            sender.send_messages(ServiceBusMessage("2"))
+        with pytest.raises(MessagingEntityDisabledError), bus.get_subscription_receiver(name, "s") as receiver:
+            receiver.receive_messages(1, max_wait_time=1)
+        assert admin.get_subscription_runtime_properties(name, "s").active_message_count == 1
+        subscription = admin.get_subscription(name, "s")
+        subscription.status = EntityStatus.ACTIVE
+        admin.update_subscription(name, subscription)
+        with bus.get_subscription_receiver(name, "s") as receiver:
+            assert text(take_one(receiver)) == "2"
+    admin.delete_topic(name)
+
+
 @pytest.mark.parametrize("properties, reason", [
-    ("<Status>Disabled</Status>", "Status: this broker supports Active only"),
+    ("<Status>Off</Status>", "Status: &quot;Off&quot; is not a value"),
     ("<AuthorizationRules><AuthorizationRule/></AuthorizationRules>", "AuthorizationRules: not supported"),
     ("<LockDuration>1 minute</LockDuration>", "is no duration"),
     ("<LockDuration>PT0S</LockDuration>", "LockDuration is PT0S, but must be"),

@@ -117,6 +117,9 @@ struct Common {
     /// Delete the entity, with all its messages, when nobody has used it for so long: 5m, PT5M [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     auto_delete_on_idle: Option<String>,
+    /// Whether clients may send and receive [default: Active]
+    #[arg(long, value_name = "STATUS", value_parser = ["Active", "Disabled", "SendDisabled", "ReceiveDisabled"], ignore_case = true)]
+    status: Option<String>,
     /// Any text, of up to 1024 bytes
     #[arg(long, value_name = "TEXT")]
     user_metadata: Option<String>,
@@ -150,6 +153,7 @@ impl Common {
         let time_to_live = self.default_message_time_to_live.clone();
         add(given, "DefaultMessageTimeToLive", time_to_live);
         add(given, "AutoDeleteOnIdle", self.auto_delete_on_idle.clone());
+        add(given, "Status", self.status.clone());
         add(given, "UserMetadata", self.user_metadata.clone());
     }
 }

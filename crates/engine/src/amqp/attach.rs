@@ -15,7 +15,7 @@ use super::link::{
     Link, RIGHTS_OF_REQUESTS, ReceiverLink, RequestLink, ResponseLink, SenderLink, Service, TOKENS,
 };
 use super::receiving::Outbound;
-use super::refusals::{closed, condition, error_of, no_entity};
+use super::refusals::{closed, condition, disabled, error_of, no_entity};
 use crate::denied_action::Action;
 use crate::durable::Commits;
 use crate::entities::{Address, Node, Queue, new_receiver_id};
@@ -180,6 +180,9 @@ impl Container {
         node: Node,
     ) -> Result<(), Error> {
         accepts_messages(&node, part)?;
+        if !node.entity().status().may_send() {
+            return Err(disabled(&path));
+        }
         let max_message_size = node.max_message_size();
         let unfinished = self.engine.max_unfinished().max(2 * max_message_size);
         self.engine.set_max_unfinished(unfinished);
@@ -214,6 +217,11 @@ impl Container {
         let id = new_receiver_id();
         if !queue.register(id, Arc::clone(self.inbox()) as _) {
             return Err(if queue.is_closed() { closed() } else { no_entity(&path) });
+        }
+        // Looked at after the registration, with which the receiver is told of changes.
+        if !queue.status().may_receive() {
+            queue.unregister(id);
+            return Err(disabled(&path));
         }
         let accepted = open(queue, (id, part, mode), wanted.as_ref(), now)
             .inspect_err(|_| queue.unregister(id))?;

@@ -12,7 +12,7 @@ use super::encode::{encode, tag_of};
 use super::held::Answer;
 use super::link::{Link, ReceiverLink};
 use super::loading::For;
-use super::refusals::{condition, detached, error_of};
+use super::refusals::{condition, detached, disabled, error_of};
 use crate::durable::Commits;
 use crate::entities::Told;
 use crate::faults::{IfHolds as _, Rule};
@@ -132,6 +132,10 @@ impl Container {
                 self.end(turn, link, Error::new(condition::NOT_FOUND, text));
             }
             Told::Closed => self.end(turn, link, detached()),
+            Told::Disabled => {
+                let error = disabled(&receiver.path);
+                self.end(turn, link, error);
+            }
             Told::Bodies(_) => unreachable!("bodies are asked for by the whole connection"),
         }
     }

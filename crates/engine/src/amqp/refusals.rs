@@ -36,6 +36,8 @@ pub mod condition {
     /// The request cannot be served at present: the disk takes nothing new, a shard is closed, or too many
     /// responses wait.
     pub const SERVER_BUSY: &str = "com.microsoft:server-busy";
+    /// Clients may not send to the entity, or not receive from it, at present.
+    pub const ENTITY_DISABLED: &str = "com.microsoft:entity-disabled";
     /// A rule with this name exists already.
     pub const ALREADY_EXISTS: &str = "com.microsoft:entity-already-exists";
 }
@@ -85,6 +87,12 @@ pub fn closed() -> Error {
 /// [`SERVER_BUSY`](condition::SERVER_BUSY) they would keep this one.
 pub fn detached() -> Error {
     Error::new(condition::DETACH_FORCED, "The shard of the entity was closed: attach again.")
+}
+
+/// Returns the error for an entity whose `Status` does not allow what the client wants.
+pub fn disabled(address: &str) -> Error {
+    let text = format!("The messaging entity '{address}' is currently disabled.");
+    Error::new(condition::ENTITY_DISABLED, text)
 }
 
 /// Returns the error for an entity that does not exist. Clients look for this text.

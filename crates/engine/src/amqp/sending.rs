@@ -11,7 +11,7 @@ use barid_core::time::WallTime;
 use super::container::Container;
 use super::held::Answer;
 use super::link::Link;
-use super::refusals::{condition, error_of, no_entity};
+use super::refusals::{condition, disabled, error_of, no_entity};
 use crate::durable::Commits;
 use crate::entities::{Batch, Node, SendError};
 use crate::faults::{IfHolds as _, Rule};
@@ -75,6 +75,7 @@ pub fn send(
 pub fn error_of_send(error: SendError, node: &Node) -> Error {
     match error {
         SendError::Gone => no_entity(node.path()),
+        SendError::Disabled => disabled(node.path()),
         SendError::Refused(refusal) => error_of(refusal),
         SendError::TenantFull | SendError::TooMuchWork | SendError::TooManyCopies => {
             Error::new(condition::RESOURCE_LIMIT, error.to_string())

@@ -238,7 +238,7 @@ impl From<SendError> for Why {
             SendError::Refused(refusal) => Self::Refused(refusal),
             SendError::TenantFull => Self::Refused(Refusal::QuotaExceeded),
             // Messages that are built here are well-formed.
-            SendError::Gone | SendError::Malformed => Self::NoEntity,
+            SendError::Gone | SendError::Disabled | SendError::Malformed => Self::NoEntity,
             SendError::NotStored => Self::NotStored,
             SendError::TooMuchWork => Self::TooMuchWork,
             SendError::TooManyCopies => Self::TooManyCopies,

@@ -135,6 +135,7 @@ impl Configured {
             requires_duplicate_detection: own.requires_duplicate_detection,
             max_message_size_in_kilobytes: own.max_message_size_in_kilobytes,
             max_size_in_megabytes: own.max_size_in_megabytes,
+            status: own.status,
             ..QueueProperties::default()
         };
         Self {

@@ -136,6 +136,9 @@ pub struct QueueProperties {
     pub requires_duplicate_detection: bool,
     /// Whether each message belongs to a session. Cannot be changed.
     pub requires_session: bool,
+    /// Whether clients may send to it and receive from it.
+    #[serde(skip_serializing_if = "Status::is_active")]
+    pub status: Status,
     /// Any text of up to 1024 bytes.
     pub user_metadata: String,
 }
@@ -171,6 +174,9 @@ pub struct TopicProperties {
     /// Has no effect, like `enable_batched_operations`: each subscription keeps the order.
     #[serde(skip_serializing_if = "is_true")]
     pub support_ordering: bool,
+    /// Whether clients may send to it and receive from it.
+    #[serde(skip_serializing_if = "Status::is_active")]
+    pub status: Status,
     /// Any text of up to 1024 bytes.
     pub user_metadata: String,
 }
@@ -201,8 +207,48 @@ pub struct SubscriptionProperties {
     pub max_delivery_count: u32,
     /// Whether each message belongs to a session. Cannot be changed.
     pub requires_session: bool,
+    /// Whether clients may send to it and receive from it.
+    #[serde(skip_serializing_if = "Status::is_active")]
+    pub status: Status,
     /// Any text of up to 1024 bytes.
     pub user_metadata: String,
+}
+
+/// Whether clients may send to an entity and receive from it. What other entities and bindings do does not depend on it,
+/// except that nothing enters over a binding where clients may not send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = EntityStatus)]
+pub enum Status {
+    /// They may do both.
+    #[default]
+    Active,
+    /// They may do neither.
+    Disabled,
+    /// They may receive.
+    SendDisabled,
+    /// They may send.
+    ReceiveDisabled,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Active, Self::Disabled, Self::SendDisabled, Self::ReceiveDisabled];
+
+    /// Whether clients may do everything.
+    pub fn is_active(&self) -> bool {
+        *self == Self::Active
+    }
+
+    /// Whether clients may send.
+    pub fn may_send(self) -> bool {
+        matches!(self, Self::Active | Self::ReceiveDisabled)
+    }
+
+    /// Whether clients may receive.
+    pub fn may_receive(self) -> bool {
+        matches!(self, Self::Active | Self::SendDisabled)
+    }
 }
 
 /// Reason for which a definition is invalid.
@@ -264,6 +310,7 @@ impl Default for TopicProperties {
             max_size_in_megabytes: 1024,
             requires_duplicate_detection: false,
             support_ordering: true,
+            status: Status::Active,
             user_metadata: String::new(),
         }
     }
@@ -281,6 +328,7 @@ impl Default for SubscriptionProperties {
             lock_duration: IsoDuration::seconds(60),
             max_delivery_count: 10,
             requires_session: false,
+            status: Status::Active,
             user_metadata: String::new(),
         }
     }
@@ -396,6 +444,7 @@ impl QueueProperties {
             max_size_in_megabytes: topic.max_size_in_megabytes,
             requires_duplicate_detection: topic.requires_duplicate_detection,
             requires_session: own.requires_session,
+            status: own.status,
             user_metadata: own.user_metadata.clone(),
         }
     }

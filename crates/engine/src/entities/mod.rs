@@ -52,7 +52,7 @@ pub mod value;
 pub use alarm::Alarm;
 pub use configured::{Configured, DeclaredBy, Definition, Times};
 pub use definition::{
-    DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX,
+    DefinitionError, Definitions, QueueDefinition, QueueProperties, RULES_MAX, Status,
     SubscriptionDefinition, SubscriptionProperties, TopicDefinition, TopicProperties,
 };
 pub use effects::QueueEffects;

@@ -275,7 +275,8 @@ impl Inbox for Mover {
             | Told::TimedOut
             | Told::LockLost
             | Told::Deleted
-            | Told::Closed => return,
+            | Told::Closed
+            | Told::Disabled => return,
         }
         if let Some(queue) = self.queue.upgrade() {
             self.schedule(&queue);

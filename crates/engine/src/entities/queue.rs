@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::alarm::Alarm;
 use super::configured::{Configured, Definition, Stored, Times};
+use super::definition::Status;
 use super::effects::QueueEffects;
 use super::holding::Holding;
 use super::idleness::Idleness;
@@ -145,6 +146,11 @@ impl Queue {
     /// The entity's canonical key.
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// Whether clients may send to it and receive from it.
+    pub fn status(&self) -> Status {
+        self.configured.read().properties.status
     }
 
     /// The entity's definition, and what is derived from it.
@@ -457,6 +463,9 @@ impl Queue {
             }
         });
         self.adopt(configured);
+        if !self.status().may_receive() {
+            self.receivers.tell_all(&Told::Disabled);
+        }
         self.move_on();
     }
 

@@ -32,6 +32,8 @@ pub enum Told {
     /// The shard of the entity was closed, and the receiver with it. A new receiver can be opened when the shard is
     /// open again.
     Closed,
+    /// Clients may not receive from the entity any more. The receiver is closed by its owner.
+    Disabled,
     /// Bodies that the receiver has [requested](super::Queue::fetch_bodies), in the order of the request, each with
     /// its tag. `None`: the body cannot be read back any more, and the message is lost.
     Bodies(Vec<(u64, Option<Arc<[u8]>>)>),
@@ -83,6 +85,15 @@ impl Receivers {
             if let Some(inbox) = inbox {
                 inbox.tell(receiver, what);
             }
+        }
+    }
+
+    /// Sends a notification to all receivers.
+    pub(super) fn tell_all(&self, what: &Told) {
+        let all: Vec<_> =
+            self.0.lock().iter().flatten().map(|(id, one)| (*id, Arc::clone(one))).collect();
+        for (receiver, inbox) in all {
+            inbox.tell(receiver, what.clone());
         }
     }
 

@@ -44,6 +44,9 @@ pub enum SendError {
     /// The entity has been deleted.
     #[error("the entity has been deleted")]
     Gone,
+    /// Clients may not send to the entity at present.
+    #[error("the entity is disabled (Status)")]
+    Disabled,
     /// The disk is full or broken, or the shard is closed.
     #[error("the broker cannot store messages for now")]
     NotStored,
@@ -122,6 +125,9 @@ impl Node {
     ) -> Result<Numbers, SendError> {
         if self.refuses() {
             return Err(SendError::NotStored);
+        }
+        if !self.entity().status().may_send() {
+            return Err(SendError::Disabled);
         }
         // Checked where messages enter. What is forwarded later is in the tenant already, and must not be refused.
         if !self.entity().tenant_has_room(messages.iter().map(Incoming::footprint).sum()) {
@@ -267,6 +273,7 @@ fn failure(error: SendError) -> NotForwarded {
         SendError::Refused(Refusal::MessageTooLarge) => "MessageSizeExceeded",
         SendError::Gone => "MessagingEntityNotFound",
         SendError::Refused(_)
+        | SendError::Disabled
         | SendError::Malformed
         | SendError::TooMuchWork
         | SendError::TooManyCopies => "ForwardingFailed",

@@ -220,6 +220,8 @@ impl Runner {
                 self.ready.push(receiver);
             }
             Told::TimedOut | Told::LockLost => self.renew(receiver),
+            // That is about clients.
+            Told::Disabled => {}
             Told::Deleted | Told::Closed => {
                 let bound = Arc::clone(lane.bound());
                 self.lanes.remove(&receiver);

@@ -52,6 +52,9 @@ pub async fn receive(served: &Served, queue: &Queue, bytes: &Bytes) -> Answer<Re
     if !(1..=LIMIT_MAX).contains(&limit) {
         return Err(Refusal::bad_request(format!("limit must be from 1 to {LIMIT_MAX}")));
     }
+    if !queue.status().may_receive() {
+        return Err(Refusal::conflict("the entity is disabled (Status)"));
+    }
     let now = served.shared.engine.clock.wall();
     let receiver = Receiver { id: new_receiver_id(), part: part.into(), now };
     let receive = |commits: &mut Commits| {

@@ -144,6 +144,7 @@ impl From<SendError> for Refusal {
             SendError::NotStored => Self::unavailable(sentence),
             SendError::Malformed => Self::bad_request(sentence),
             SendError::Refused(_)
+            | SendError::Disabled
             | SendError::TenantFull
             | SendError::TooMuchWork
             | SendError::TooManyCopies => Self::conflict(sentence),

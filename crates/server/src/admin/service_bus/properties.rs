@@ -3,7 +3,7 @@
 //! The names of the elements are those of the properties in a `Config.json`, so that both are read alike.
 
 use axum::http::StatusCode;
-use barid_engine::entities::{IsoDuration, without_authority};
+use barid_engine::entities::{IsoDuration, Status, without_authority};
 use roxmltree::Node;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,8 @@ enum Form {
     Number,
     /// The path of an entity; clients write a URI.
     Path,
+    /// A [`Status`], which properties have only if it is not `Active`.
+    Status,
 }
 
 /// What an element of a description stands for.
@@ -55,7 +57,7 @@ impl Element {
             "ForwardDeadLetteredMessagesTo" | "ForwardTo" => Self::Property(Form::Path),
             "FilteringMessagesBeforePublishing" | "IsAnonymousAccessible" => Self::Always("false"),
             "EntityAvailabilityStatus" => Self::Always("Available"),
-            "Status" => Self::Always("Active"),
+            "Status" => Self::Property(Form::Status),
             "AuthorizationRules" => Self::Absent(
                 "keys are in the configuration of the broker ([[keys]], with `entity`)",
             ),
@@ -121,6 +123,10 @@ fn value(form: Form, text: &str) -> Option<Value> {
         Form::Bool => return None,
         Form::Number => text.trim().parse::<u64>().ok()?.into(),
         Form::Path => path(text).into(),
+        Form::Status => {
+            let mut all = Status::ALL.iter().map(|status| format!("{status:?}"));
+            all.find(|name| name.eq_ignore_ascii_case(text))?.into()
+        }
     })
 }
 
@@ -159,6 +165,7 @@ pub fn write(
             (None, Some(Element::Property(Form::Bool))) => {
                 xml.text(name, matches!(*name, "EnableBatchedOperations" | "SupportOrdering"));
             }
+            (None, Some(Element::Property(Form::Status))) => xml.text(name, "Active"),
             (None, Some(Element::Always(only))) => xml.text(name, only),
             (None, _) => special(xml, name),
         }
@@ -183,13 +190,14 @@ mod tests {
         let queue: QueueProperties = parsed(
             "<LockDuration>PT5S</LockDuration><MaxDeliveryCount>3</MaxDeliveryCount>\
              <RequiresSession>True</RequiresSession><ForwardTo>sb://h:1/a/B</ForwardTo>\
-             <EnableBatchedOperations>false</EnableBatchedOperations><Status>active</Status>\
+             <EnableBatchedOperations>false</EnableBatchedOperations><Status>senddisabled</Status>\
              <AutoDeleteOnIdle>P10675199DT2H48M5.477581S</AutoDeleteOnIdle><AuthorizationRules/>",
         )
         .unwrap();
         assert_eq!(queue.lock_duration, IsoDuration::seconds(5));
         assert_eq!((queue.max_delivery_count, queue.requires_session), (3, true));
         assert_eq!(queue.forward_to, "a/B");
+        assert_eq!(queue.status, Status::SendDisabled);
         assert_eq!(queue.auto_delete_on_idle, IsoDuration::UNLIMITED, "clients round it");
         assert_eq!(parsed::<QueueProperties>(""), Ok(QueueProperties::default()));
     }
@@ -198,10 +206,7 @@ mod tests {
     fn what_is_not_supported_is_refused_by_name() {
         let error = |elements| parsed::<TopicProperties>(elements).unwrap_err();
         for (elements, expected) in [
-            (
-                "<Status>Disabled</Status>",
-                "Status: this broker supports Active only, not \"Disabled\"",
-            ),
+            ("<Status>Off</Status>", "Status: \"Off\" is not a value of this property"),
             (
                 "<AuthorizationRules><a/></AuthorizationRules>",
                 "AuthorizationRules: not supported; keys are",
