@@ -48,7 +48,7 @@ pub struct Span {
 }
 
 /// The value of a fact.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     Text(&'static str),
     Number(i64),

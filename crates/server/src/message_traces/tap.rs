@@ -122,7 +122,7 @@ impl Connection {
             bytes,
             start,
             end: start,
-            facts: vec![message.fact.clone()],
+            facts: vec![message.fact],
             error: None,
         };
         match key {
@@ -150,7 +150,7 @@ impl Connection {
         for (_, mut span) in ended {
             span.end = now();
             span.error = error.map(Into::into);
-            span.facts.push(outcome.clone());
+            span.facts.push(outcome);
             self.tenant.spans.end(span);
         }
     }
