@@ -21,6 +21,9 @@ const PENDING_MAX: usize = 256;
 /// Maximum number of links, or of topic aliases, whose names are remembered.
 const NAMES_MAX: usize = 512;
 
+/// Maximum length of a name in a span, in bytes: of a client, a topic or an entity. The rest is cut off.
+const NAME_MAX: usize = 256;
+
 /// The number by which a message is acknowledged: a Packet Identifier, or a channel and a delivery id.
 pub type Key = u64;
 
@@ -67,7 +70,7 @@ impl Connection {
     pub fn new(tenant: &Arc<Tenant>, tapped: &Tapped<'_>) -> Self {
         let protocol = tapped.protocol;
         let sent = Mutex::new(Framer::new(protocol, HEAD_MAX));
-        let (tenant, client) = (Arc::clone(tenant), tapped.client.into());
+        let (tenant, client) = (Arc::clone(tenant), cut(tapped.client).into());
         Self { tenant, client, protocol, sent, state: Mutex::default() }
     }
 
@@ -109,7 +112,8 @@ impl Connection {
         }
         let Some(context) = context.filter(|context| self.tenant.records(context)) else { return };
         let known = number.and_then(|number| state.names.get(&(direction, number)).cloned());
-        let destination = if is_defined { destination.into() } else { known.unwrap_or_default() };
+        let destination =
+            if is_defined { cut(destination).into() } else { known.unwrap_or_default() };
         let (start, spans) = (now(), &self.tenant.spans);
         let span = Span {
             context,
@@ -159,7 +163,7 @@ impl Connection {
 impl State {
     fn name(&mut self, direction: Direction, number: u64, name: &str) {
         if self.names.len() < NAMES_MAX || self.names.contains_key(&(direction, number)) {
-            self.names.insert((direction, number), name.into());
+            self.names.insert((direction, number), cut(name).into());
         }
     }
 }
@@ -181,6 +185,11 @@ impl Tap for Connection {
     }
 }
 
+/// Returns the beginning of a name.
+fn cut(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_MAX)]
+}
+
 /// The number of a link, for one side.
 fn link(channel: u16, handle: u32) -> u64 {
     u64::from(channel) << 32 | u64::from(handle)
@@ -190,4 +199,98 @@ fn link(channel: u16, handle: u32) -> u64 {
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use barid_engine::ids::ConnectionId;
+    use barid_engine::random::Random;
+    use barid_engine::tapping::{MessageTracing as _, Tap};
+    use mqtt_proto::{PacketId, PropertiesBuf, Property, Publish, QoS, Version};
+
+    use super::*;
+    use crate::message_traces::{MessageTraces, Spans};
+
+    const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn tap() -> (Arc<dyn Tap>, Arc<Spans>) {
+        let spans = Arc::new(Spans::new(1.0, u32::MAX, Random(|bytes| bytes.fill(1))));
+        let tracer = MessageTraces(Arc::clone(&spans)).tracer_of("acme");
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let (connection, protocol) = (ConnectionId(1), Protocol::Mqtt(Version::V5));
+        let tapped = Tapped { client: "c", connection, protocol, peer, begins: true };
+        (tracer.tap(&tapped), spans)
+    }
+
+    fn publish(topic: &str, id: u16) -> Vec<u8> {
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::UserProperty("traceparent", TRACEPARENT)).unwrap();
+        let publish = Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic,
+            packet_id: PacketId::new(id),
+            properties: properties.as_properties(),
+            payload: b"payload",
+        };
+        let mut bytes = Vec::new();
+        publish.encode(Version::V5, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_a_client_names_takes_bounded_memory() {
+        let (tap, spans) = tap();
+        let topic = "é".repeat(20_000);
+        for id in 1..=2_000 {
+            tap.received(&publish(&topic, id));
+        }
+        tap.ended("gone");
+        let ended = spans.take();
+        // Of a topic that is longer than what is looked at, the context is not found either.
+        assert_eq!((ended.len(), spans.skipped()), (0, 0));
+        for id in 1..=2_000 {
+            tap.received(&publish(&topic[..1_000], id));
+        }
+        tap.ended("gone");
+        let ended = spans.take();
+        assert_eq!((ended.len(), spans.skipped()), (PENDING_MAX, 2_000 - PENDING_MAX as u64));
+        assert!(ended.iter().all(|span| span.destination.len() == NAME_MAX));
+        assert!(ended.iter().all(|span| span.error.as_deref() == Some("gone")));
+    }
+
+    #[test]
+    fn bytes_that_are_no_packets_do_no_harm() {
+        let (tap, spans) = tap();
+        let packet = publish("a", 1);
+        for end in 0..packet.len() {
+            tap.received(&packet[..end]);
+            let mut broken = packet.clone();
+            broken[end] ^= 0xFF;
+            tap.received(&broken);
+            tap.sent(&broken);
+        }
+        tap.ended("gone");
+        assert!(spans.take().len() <= 2 * packet.len());
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_the_span_of_its_message_only() {
+        let (tap, spans) = tap();
+        for id in [1, 2] {
+            tap.received(&publish("a", id));
+            tap.sent(&publish("b", id));
+        }
+        tap.sent(&[0x40, 2, 0, 1]);
+        let ended = spans.take();
+        assert_eq!(ended.len(), 1);
+        assert_eq!((ended[0].direction, &*ended[0].destination), (Direction::Received, "a"));
+        tap.received(&[0x40, 3, 0, 2, 0x87]);
+        let ended = spans.take();
+        assert_eq!((ended[0].direction, &*ended[0].destination), (Direction::Sent, "b"));
+        assert_eq!(ended[0].error.as_deref(), Some("Not authorized"));
+    }
 }
