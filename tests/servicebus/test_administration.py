@@ -172,6 +172,26 @@ def test_what_nobody_uses_is_deleted(managed, admin, name, client):
     until(lambda: told in managed.stderr)
 
 
+def test_a_rule_has_the_time_of_its_creation(managed, admin, name):
+    admin.create_topic(name)
+    admin.create_subscription(name, "s")
+    before = dt.datetime.now(dt.timezone.utc) - SECONDS
+    admin.create_rule(name, "s", "own", filter=SqlRuleFilter("a = 1"))
+    created = admin.get_rule(name, "s", "own").created_at_utc
+    assert before < created < dt.datetime.now(dt.timezone.utc) + SECONDS
+    # Neither a change nor another rule makes it younger.
+    changed = admin.get_rule(name, "s", "own")
+    changed.filter = SqlRuleFilter("a = 2")
+    admin.update_rule(name, "s", changed)
+    admin.create_rule(name, "s", "another", filter=TrueRuleFilter())
+    managed.kill9()
+    managed.start()
+    admin = managed.administrator()
+    times = {rule.name: rule.created_at_utc for rule in admin.list_rules(name, "s")}
+    assert times["own"] == created <= times["another"] and times["$Default"] <= created
+    admin.delete_topic(name)
+
+
 def set_status(admin, queue: str, status: str) -> None:
     found = admin.get_queue(queue)
     found.status = status

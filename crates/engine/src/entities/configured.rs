@@ -1,5 +1,7 @@
 //! The definition of an entity, its stored form, and what is derived from it.
 
+use std::collections::BTreeMap;
+
 use barid_core::rules::Rule;
 use barid_core::time::WallTime;
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,16 @@ pub enum Definition {
     Subscription(SubscriptionDefinition),
 }
 
+impl Definition {
+    /// The rules of a subscription; none of other entities.
+    fn rules(&self) -> &[RuleDefinition] {
+        match self {
+            Self::Subscription(subscription) => &subscription.rules,
+            Self::Queue(_) | Self::Topic(_) => &[],
+        }
+    }
+}
+
 /// The stored form of an entity's definition. The path is in the key of the record.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -46,7 +58,7 @@ pub(super) struct Stored {
 }
 
 /// When an entity was created, and when its definition was changed last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct Times {
     /// In milliseconds since the Unix epoch; `None`: not known.
@@ -55,17 +67,42 @@ pub struct Times {
     /// In milliseconds since the Unix epoch; `None`: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed_at: Option<u64>,
+    /// When the rules of a subscription were created, by name, as far as that is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    rules_created_at: BTreeMap<String, u64>,
 }
 
 impl Times {
     /// The times of an entity that is created now.
-    pub(super) fn created(now: WallTime) -> Self {
-        Self { created_at: Some(now.as_millis()), changed_at: Some(now.as_millis()) }
+    pub(super) fn created(now: WallTime, definition: &Definition) -> Self {
+        let rules = definition.rules().iter().map(|rule| (rule.name.clone(), now.as_millis()));
+        Self {
+            created_at: Some(now.as_millis()),
+            changed_at: Some(now.as_millis()),
+            rules_created_at: rules.collect(),
+        }
     }
 
-    /// The times after a change.
-    pub(super) fn changed(self, now: WallTime) -> Self {
-        Self { changed_at: Some(now.as_millis()), ..self }
+    /// The times after a change of the definition. A rule of which no time was known has none.
+    pub(super) fn changed(&self, now: WallTime, before: &Definition, after: &Definition) -> Self {
+        let existed = |name: &str| before.rules().iter().any(|rule| rule.name == name);
+        let created = |name: &str| match self.rules_created_at.get(name) {
+            None if !existed(name) => Some(now.as_millis()),
+            known => known.copied(),
+        };
+        let rules = after.rules().iter();
+        Self {
+            created_at: self.created_at,
+            changed_at: Some(now.as_millis()),
+            rules_created_at: rules
+                .filter_map(|rule| Some((rule.name.clone(), created(&rule.name)?)))
+                .collect(),
+        }
+    }
+
+    /// When a rule of the subscription was created; `None`: by an earlier version of the broker.
+    pub fn rule_created_at(&self, name: &str) -> Option<WallTime> {
+        self.rules_created_at.get(name).copied().map(WallTime::from_millis)
     }
 
     /// When the entity was created; `None`: by an earlier version of the broker.

@@ -104,7 +104,7 @@ impl Queue {
     pub(super) fn new(home: &Home, path: &str, configured: Configured) -> Arc<Self> {
         let shard = shard_of(home, &super::path::key(path));
         let number = shard.change().new_queue_number();
-        let times = Times::created(home.alarm.wall());
+        let times = Times::created(home.alarm.wall(), &configured.definition);
         Self::recover(home, path, (shard, number), (configured, times))
     }
 
@@ -256,7 +256,7 @@ impl Queue {
 
     /// When the entity was created and changed.
     pub fn times(&self) -> Times {
-        *self.times.lock()
+        self.times.lock().clone()
     }
 
     /// Notes that the entity is used, as every command of a client does.
@@ -447,9 +447,10 @@ impl Queue {
     /// Stores a changed definition and puts it into effect.
     pub(super) fn configure(&self, configured: Configured, commits: &mut Commits) {
         let times = {
-            let mut times = self.times.lock();
-            *times = times.changed(self.home.alarm.wall());
-            *times
+            let (before, mut times) = (self.configured(), self.times.lock());
+            let now = self.home.alarm.wall();
+            *times = times.changed(now, &before.definition, &configured.definition);
+            times.clone()
         };
         self.store(configured, times, commits);
     }

@@ -62,6 +62,8 @@ pub struct DescribedSubscription {
 #[schema(as = Rule)]
 pub struct DescribedRule {
     name: String,
+    /// `None`: it was created by an earlier version of the broker.
+    created_at: Option<Rfc3339>,
     properties: RuleProperties,
 }
 
@@ -158,7 +160,7 @@ impl DescribedSubscription {
             declared_by: declared_by(configured.declared_by),
             times: Times::of(queue),
             properties,
-            rules: rules.iter().map(DescribedRule::of).collect(),
+            rules: rules.iter().map(|rule| DescribedRule::of(rule, queue)).collect(),
             receivers: queue.receivers(),
             counts: queue.counts().into(),
         }
@@ -166,8 +168,10 @@ impl DescribedSubscription {
 }
 
 impl DescribedRule {
-    pub fn of(rule: &RuleDefinition) -> Self {
-        Self { name: rule.name.clone(), properties: rule.properties.clone() }
+    /// Describes a rule of a subscription.
+    pub fn of(rule: &RuleDefinition, subscription: &Queue) -> Self {
+        let created_at = subscription.times().rule_created_at(&rule.name).map(Rfc3339::from);
+        Self { name: rule.name.clone(), created_at, properties: rule.properties.clone() }
     }
 }
 

@@ -35,8 +35,9 @@ pub async fn list(
     path: Result<Path<(String, String, String)>, PathRejection>,
 ) -> Answer<All> {
     let Path((tenant, topic, subscription)) = path?;
-    let definition = Named::find(&served, &tenant, &topic, &subscription)?.definition();
-    Ok(Json(All { rules: definition.rules.iter().map(DescribedRule::of).collect() }))
+    let named = Named::find(&served, &tenant, &topic, &subscription)?;
+    let described = |rule| DescribedRule::of(rule, &named.queue);
+    Ok(Json(All { rules: named.definition().rules.iter().map(described).collect() }))
 }
 
 /// Shows a rule.
@@ -48,7 +49,7 @@ pub async fn show(State(served): State<Served>, path: RulePath) -> Answer<Descri
     let (named, name) = named(&served, path)?;
     let definition = named.definition();
     let rule = definition.rules.iter().find(|rule| same_name(&rule.name, &name));
-    Ok(Json(DescribedRule::of(rule.ok_or_else(|| no_rule(&name))?)))
+    Ok(Json(DescribedRule::of(rule.ok_or_else(|| no_rule(&name))?, &named.queue)))
 }
 
 /// Creates or replaces a rule.
@@ -83,7 +84,7 @@ pub async fn put(
             change(&served, add).await?;
         }
     }
-    Ok((made(is_new), Json(DescribedRule::of(&rule))))
+    Ok((made(is_new), Json(DescribedRule::of(&rule, &named.queue))))
 }
 
 /// Removes a rule.

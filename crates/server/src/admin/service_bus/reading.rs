@@ -241,7 +241,10 @@ fn described<'a>(node: &'a Node, context: &'a Context) -> Entry<'a> {
 /// Returns the entry of a rule.
 fn described_rule<'a>(subscription: &Queue, rule: &'a RuleDefinition) -> Entry<'a> {
     let path = format!("{}/Rules/{}", subscription.path(), rule.name);
-    let description = Box::new(move |xml: &mut Writer| rule::write(xml, rule));
+    let created = subscription.times().rule_created_at(&rule.name);
+    let description = Box::new(move |xml: &mut Writer| {
+        rule::write(xml, rule, |xml, name| write_time(xml, name, created));
+    });
     Entry { path, title: rule.name.clone(), description }
 }
 

@@ -9,7 +9,6 @@ use roxmltree::Node;
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcOffset};
 
-use super::atom::UNKNOWN_TIME;
 use super::xml::{self, INSTANCE, SCHEMA, SERVICE_BUS, Writer};
 use crate::admin::answer::Refusal;
 
@@ -106,10 +105,14 @@ fn typed(kind: &str, text: &str) -> Option<PropertyValue> {
     })
 }
 
-/// Writes a rule.
-pub fn write(xml: &mut Writer, rule: &RuleDefinition) {
+/// Writes a rule that was created at this time, which is written by `created` as an element of the name that it gets.
+pub fn write(xml: &mut Writer, rule: &RuleDefinition, created: impl Fn(&mut Writer, &str)) {
     let namespaces = [("xmlns", SERVICE_BUS), ("xmlns:i", INSTANCE)];
-    xml.element("RuleDescription", &namespaces, |xml| write_content(xml, rule));
+    xml.element("RuleDescription", &namespaces, |xml| {
+        write_content(xml, rule);
+        created(xml, "CreatedAt");
+        xml.text("Name", &rule.name);
+    });
 }
 
 fn write_content(xml: &mut Writer, rule: &RuleDefinition) {
@@ -138,8 +141,6 @@ fn write_content(xml: &mut Writer, rule: &RuleDefinition) {
         }
         _ => xml.element("Action", &[("i:type", "EmptyRuleAction")], |_| {}),
     }
-    xml.text("CreatedAt", UNKNOWN_TIME);
-    xml.text("Name", &rule.name);
 }
 
 fn write_correlation(xml: &mut Writer, filter: &Correlation) {
@@ -209,7 +210,8 @@ mod tests {
 
     fn again(properties: &RuleProperties) -> RuleProperties {
         let mut written = Writer::default();
-        write(&mut written, &RuleDefinition { name: "r".into(), properties: properties.clone() });
+        let rule = RuleDefinition { name: "r".into(), properties: properties.clone() };
+        write(&mut written, &rule, |xml, name| xml.text(name, "2026-11-28T00:00:00Z"));
         let written = written.finish();
         let document = xml::parse(written.as_bytes()).unwrap();
         assert_eq!(xml::child(document.root_element(), "Name").map(xml::text), Some("r"));
