@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 import time
@@ -24,6 +25,19 @@ def test_cpu_memory_and_descriptors(broker_with):
     assert running.metric("^process_open_fds") == pytest.approx(len(os.listdir(f"/proc/{pid}/fd")), abs=5)
     assert running.metric("^process_max_fds") > 256
     assert running.metric("^process_start_time_seconds") == pytest.approx(time.time(), abs=30)
+    memory = {name: int(value) * 1024 for name, value in re.findall(r"^(\w+): +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)}
+    assert running.metric("^barid_host_memory_bytes") == memory["MemTotal"]
+    assert running.metric("^barid_host_memory_available_bytes") == pytest.approx(memory["MemAvailable"], rel=0.3)
+    received, sent = (running.metric(f"^process_network_{way}_bytes_total") for way in ("receive", "transmit"))
+    busy = running.metric('^barid_host_cpu_seconds_total{state="busy"}')
+    one = wire.Client(running.address)
+    one.connect()
+    one.publish("a", b"x" * 1_000_000, qos=1)
+    one.drop()
+    # Loopback is one network for all that run here.
+    assert running.metric("^process_network_receive_bytes_total") >= received + 1_000_000
+    assert running.metric("^process_network_transmit_bytes_total") >= sent + 1_000_000
+    assert running.metric('^barid_host_cpu_seconds_total{state="busy"}') >= busy > 0
     version = next(line.split('"')[1] for line in (ROOT / "Cargo.toml").read_text().splitlines() if line.startswith("version"))
     assert running.metric(f'^barid_build_info{{version="{version}"}}') == 1
     assert running.metric("^barid_certificate_expires") == 0, "there is no certificate"

@@ -1,4 +1,4 @@
-//! What Linux reports about the process.
+//! What Linux reports about the process and its host.
 
 use std::fs;
 
@@ -31,6 +31,59 @@ impl Usage {
             max_descriptors: getrlimit(Resource::Nofile).current,
         }
     }
+}
+
+/// What Linux reports about the host at one moment, or about the container where that has a network of its own.
+#[derive(Debug, Default)]
+pub struct Host {
+    /// CPU time of all processors that was used, and that was not, in seconds.
+    pub cpu_seconds: Option<[f64; 2]>,
+    /// Memory, and how much of it programs could still use, in bytes.
+    pub memory_bytes: Option<[u64; 2]>,
+    /// Bytes received and sent over IP, also over loopback.
+    pub network_bytes: Option<[u64; 2]>,
+}
+
+impl Host {
+    /// Asks Linux.
+    pub fn now() -> Self {
+        let read = |path: &str| fs::read_to_string(path).ok();
+        Self {
+            cpu_seconds: read("/proc/stat").and_then(|stat| host_cpu(&stat)),
+            memory_bytes: read("/proc/meminfo").and_then(|text| host_memory(&text)),
+            network_bytes: read("/proc/self/net/netstat").and_then(|text| octets(&text)),
+        }
+    }
+}
+
+/// Reads the first line of `/proc/stat`: the fourth and fifth number are of idle processors.
+fn host_cpu(stat: &str) -> Option<[f64; 2]> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    // The numbers behind these eight are parts of the first two.
+    let ticks: Vec<u64> =
+        line.split_ascii_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
+    let idle = ticks.get(3)? + ticks.get(4)?;
+    let busy = ticks.iter().sum::<u64>() - idle;
+    let seconds = |ticks: u64| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    Some([seconds(busy), seconds(idle)])
+}
+
+/// Reads two lines of `/proc/meminfo`, which are in KiB.
+fn host_memory(meminfo: &str) -> Option<[u64; 2]> {
+    let line = |name: &str| meminfo.lines().find_map(|line| line.strip_prefix(name));
+    let bytes = |name: &str| Some(field(line(name)?, 0)? * 1024);
+    Some([bytes("MemTotal:")?, bytes("MemAvailable:")?])
+}
+
+/// Reads the counters of IP in `/proc/net/netstat`: a line of names, and a line of numbers.
+fn octets(netstat: &str) -> Option<[u64; 2]> {
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt:"));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let value = |wanted: &str| {
+        let place = names.split_ascii_whitespace().position(|name| name == wanted)?;
+        field(numbers, place)
+    };
+    Some([value("InOctets")?, value("OutOctets")?])
 }
 
 /// Returns the user and system CPU time, in seconds.
@@ -87,5 +140,24 @@ mod tests {
         assert!(usage.open_descriptors.is_some_and(|count| count >= 3));
         assert!(usage.resident_bytes.is_some_and(|bytes| bytes > 100_000.0));
         assert!(usage.virtual_bytes >= usage.resident_bytes);
+        let host = Host::now();
+        assert!(host.cpu_seconds.is_some_and(|[busy, idle]| busy > 0.0 && idle > 0.0));
+        assert!(host.memory_bytes.is_some_and(|[all, rest]| all >= rest && rest > 0));
+        assert!(host.network_bytes.is_some());
+    }
+
+    #[test]
+    fn what_linux_reports_about_the_host_is_read() {
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let stat = "cpu  10 1 20 300 7 2 3 4 99 9\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(host_cpu(stat).map(|all| all.map(|it| it * ticks)), Some([40.0, 307.0]));
+        let memory = "MemTotal:       100 kB\nMemFree: 7 kB\nMemAvailable:    40 kB\n";
+        assert_eq!(host_memory(memory), Some([102_400, 40_960]));
+        let netstat = "TcpExt: InOctets\nTcpExt: 9\nIpExt: A InOctets OutOctets\nIpExt: 1 22 33\n";
+        assert_eq!(octets(netstat), Some([22, 33]));
+        for wrong in ["", "cpu", "IpExt: InOctets\n", "MemTotal: x kB\n"] {
+            assert!(host_cpu(wrong).is_none() && host_memory(wrong).is_none());
+            assert!(octets(wrong).is_none());
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! Metrics of the process, under the names that Prometheus' own clients use, and of its disk.
+//! Metrics of the process, under the names that Prometheus' own clients use, of its disk and of its host.
 
 use std::fmt::Write as _;
 
 use super::{expiry, header};
-use crate::process::Usage;
+use crate::process::{Host, Usage};
 use crate::shared::Shared;
 
 /// Appends the metrics. A value that the system does not report is left out.
@@ -17,7 +17,10 @@ pub fn process(text: &mut String, shared: &Shared) {
     let clock = shared.engine.clock;
     let start = clock.wall().before(clock.uptime()).as_millis() as f64 / 1_000.0;
     let usage = Usage::now();
-    let all: [(&str, &str, &str, Option<f64>); 7] = [
+    let host = Host::now();
+    let network = |place: usize| host.network_bytes.map(|bytes| bytes[place] as f64);
+    let memory = |place: usize| host.memory_bytes.map(|bytes| bytes[place] as f64);
+    let all: [(&str, &str, &str, Option<f64>); 11] = [
         (
             "process_cpu_seconds_total",
             "counter",
@@ -55,6 +58,25 @@ pub fn process(text: &mut String, shared: &Shared) {
             Some(start),
         ),
         (
+            "process_network_receive_bytes_total",
+            "counter",
+            "Bytes that the host or container of the process has received over IP.",
+            network(0),
+        ),
+        (
+            "process_network_transmit_bytes_total",
+            "counter",
+            "Bytes that the host or container of the process has sent over IP.",
+            network(1),
+        ),
+        ("barid_host_memory_bytes", "gauge", "Memory of the host.", memory(0)),
+        (
+            "barid_host_memory_available_bytes",
+            "gauge",
+            "Memory of the host that programs can still use.",
+            memory(1),
+        ),
+        (
             "barid_store_free_bytes",
             "gauge",
             "Bytes that can still be written to the disk of the data directory.",
@@ -66,5 +88,10 @@ pub fn process(text: &mut String, shared: &Shared) {
         if let Some(value) = value {
             let _ = writeln!(text, "{name} {value}");
         }
+    }
+    let name = "barid_host_cpu_seconds_total";
+    header(text, name, "counter", "CPU time of all processors of the host, by use.");
+    for (state, seconds) in ["busy", "idle"].iter().zip(host.cpu_seconds.into_iter().flatten()) {
+        let _ = writeln!(text, "{name}{{state=\"{state}\"}} {seconds}");
     }
 }
