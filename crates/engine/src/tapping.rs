@@ -23,6 +23,9 @@ pub trait Tap: Send + Sync + fmt::Debug {
     /// packet or frame.
     fn sent(&self, bytes: &[u8]);
 
+    /// The answers to what was received, and has none yet, wait: for the disk, or for room in a queue.
+    fn waits(&self) {}
+
     /// The connection has ended.
     fn ended(&self, why: &str);
 }
@@ -150,6 +153,11 @@ impl Tap for Both<dyn Tap> {
     fn sent(&self, bytes: &[u8]) {
         self.0.sent(bytes);
         self.1.sent(bytes);
+    }
+
+    fn waits(&self) {
+        self.0.waits();
+        self.1.waits();
     }
 
     fn ended(&self, why: &str) {

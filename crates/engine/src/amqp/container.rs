@@ -372,7 +372,10 @@ impl Container {
         let sources = turn.context.engine.shards.sources();
         match self.held.push(commits, answer, sources) {
             Some(answer) => self.answer_now(answer),
-            None => self.answer_durable(turn),
+            None => {
+                self.tap_waits();
+                self.answer_durable(turn);
+            }
         }
     }
 

@@ -57,6 +57,13 @@ impl Container {
         }
     }
 
+    /// Notes that answers wait for the disk.
+    pub(super) fn tap_waits(&self) {
+        if let Some(tap) = &self.tapped.tap {
+            tap.waits();
+        }
+    }
+
     /// Copies that the connection has ended.
     pub(super) fn tap_end(&mut self) {
         if let Some(tap) = self.tapped.tap.take() {

@@ -631,6 +631,9 @@ impl Client {
         );
         self.reading_paused = !reads || self.waits_for_other_broker();
         answers.clear();
+        if let Some(tap) = &self.tap {
+            tap.waits();
+        }
     }
 
     /// Ends the connection: tells the client the reason if possible, and detaches the session. Returns false

@@ -5,8 +5,9 @@
 //! wherever it goes: into stored sessions and queues, through bindings, to other brokers. So nothing has to be remembered
 //! between its arrival and its delivery, and both spans belong to the same trace.
 //!
-//! There are two kinds of spans. One begins when the message arrives and ends with its acknowledgement, which is sent when all is
-//! durable that it promises. The other begins when the message is sent to a client, and ends with the acknowledgement of that.
+//! One span begins when the message arrives and ends with its acknowledgement, which is sent when all is durable that it promises; a
+//! part of it is the time for which the acknowledgement waits. Another one begins when the message is sent to a client, and ends with
+//! the acknowledgement of that.
 
 mod amqp;
 mod context;
@@ -22,7 +23,7 @@ use barid_engine::random::Random;
 use barid_engine::tapping::{MessageTracing, Tap, Tapped, Tracer};
 use parking_lot::Mutex;
 
-pub use span::{Direction, Span, Value};
+pub use span::{Span, Step, Value};
 use tap::Connection;
 
 /// Maximum number of spans that wait to be sent. Beyond it they are counted as skipped.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use super::context::TraceContext;
-
 /// The direction in which a message passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -23,12 +21,25 @@ impl Direction {
     }
 }
 
-/// One step of a message.
+/// A step of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It arrives, until it is acknowledged.
+    Publish,
+    /// Its acknowledgement waits for the disk, or for room in a queue. A part of [`Self::Publish`].
+    Commit,
+    /// It is sent to a client, until that has acknowledged it.
+    Deliver,
+}
+
+/// One step of a message, with its time.
 #[derive(Clone, Debug)]
 pub struct Span {
-    pub context: TraceContext,
+    pub trace: [u8; 16],
+    /// The span of the sender, or that which this one is a part of.
+    pub parent: [u8; 8],
     pub id: [u8; 8],
-    pub direction: Direction,
+    pub step: Step,
     pub tenant: Arc<str>,
     pub client: Arc<str>,
     /// `mqtt` or `amqp`.

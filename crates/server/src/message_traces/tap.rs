@@ -8,7 +8,7 @@ use barid_engine::tapping::{Protocol, Tap, Tapped};
 use parking_lot::Mutex;
 
 use super::context::TraceContext;
-use super::span::{Direction, Span, Value};
+use super::span::{Direction, Span, Step, Value};
 use super::{Tenant, amqp, mqtt};
 use crate::framer::Framer;
 
@@ -63,7 +63,15 @@ pub struct Connection {
 struct State {
     /// Topics by alias, and addresses by channel and handle.
     names: HashMap<(Direction, u64), Box<str>>,
-    pending: HashMap<(Direction, Key), Span>,
+    pending: HashMap<(Direction, Key), Pending>,
+}
+
+/// A message that is not acknowledged yet.
+#[derive(Debug)]
+struct Pending {
+    span: Span,
+    /// Since when the acknowledgement waits, in nanoseconds since the Unix epoch.
+    waits_since: Option<u64>,
 }
 
 impl Connection {
@@ -116,9 +124,13 @@ impl Connection {
             if is_defined { cut(destination).into() } else { known.unwrap_or_default() };
         let (start, spans) = (now(), &self.tenant.spans);
         let span = Span {
-            context,
+            trace: context.trace,
+            parent: context.parent,
             id: spans.random.bytes(),
-            direction,
+            step: match direction {
+                Direction::Received => Step::Publish,
+                Direction::Sent => Step::Deliver,
+            },
             tenant: Arc::clone(&self.tenant.name),
             client: Arc::clone(&self.client),
             system: if self.protocol == Protocol::Amqp { "amqp" } else { "mqtt" },
@@ -132,7 +144,10 @@ impl Connection {
         match key {
             None => spans.end(span),
             Some(_) if state.pending.len() >= PENDING_MAX => spans.skip(),
-            Some(key) => drop(state.pending.insert((direction, key), span)),
+            Some(key) => {
+                let pending = Pending { span, waits_since: None };
+                state.pending.insert((direction, key), pending);
+            }
         }
     }
 
@@ -151,12 +166,22 @@ impl Connection {
         let ended = state
             .pending
             .extract_if(|(way, key), _| *way == direction && (first..=last).contains(key));
-        for (_, mut span) in ended {
-            span.end = now();
-            span.error = error.map(Into::into);
-            span.facts.push(outcome);
-            self.tenant.spans.end(span);
+        for (_, mut pending) in ended {
+            pending.span.facts.push(outcome);
+            self.end(pending, error.map(Into::into));
         }
+    }
+
+    /// Ends the span of a message, and the one for the time in which its acknowledgement has waited.
+    fn end(&self, Pending { mut span, waits_since }: Pending, error: Option<String>) {
+        let spans = &self.tenant.spans;
+        (span.end, span.error) = (now(), error);
+        if let Some(start) = waits_since {
+            let (id, parent) = (spans.random.bytes(), span.id);
+            let facts = Vec::new();
+            spans.end(Span { step: Step::Commit, id, parent, start, facts, ..span.clone() });
+        }
+        spans.end(span);
     }
 }
 
@@ -177,10 +202,17 @@ impl Tap for Connection {
         self.look(Direction::Sent, &mut self.sent.lock(), bytes);
     }
 
+    fn waits(&self) {
+        let mut state = self.state.lock();
+        let received = state.pending.iter_mut().filter(|((way, _), _)| *way == Direction::Received);
+        for (_, pending) in received.filter(|(_, pending)| pending.waits_since.is_none()) {
+            pending.waits_since = Some(now());
+        }
+    }
+
     fn ended(&self, why: &str) {
-        for (_, mut span) in self.state.lock().pending.drain() {
-            (span.end, span.error) = (now(), Some(why.into()));
-            self.tenant.spans.end(span);
+        for (_, pending) in self.state.lock().pending.drain() {
+            self.end(pending, Some(why.into()));
         }
     }
 }
@@ -287,10 +319,22 @@ mod tests {
         tap.sent(&[0x40, 2, 0, 1]);
         let ended = spans.take();
         assert_eq!(ended.len(), 1);
-        assert_eq!((ended[0].direction, &*ended[0].destination), (Direction::Received, "a"));
+        assert_eq!((ended[0].step, &*ended[0].destination), (Step::Publish, "a"));
         tap.received(&[0x40, 3, 0, 2, 0x87]);
         let ended = spans.take();
-        assert_eq!((ended[0].direction, &*ended[0].destination), (Direction::Sent, "b"));
+        assert_eq!((ended[0].step, &*ended[0].destination), (Step::Deliver, "b"));
         assert_eq!(ended[0].error.as_deref(), Some("Not authorized"));
+        // The first has waited, and the second is received later.
+        tap.waits();
+        tap.received(&publish("c", 3));
+        tap.sent(&[0x40, 2, 0, 3]);
+        tap.sent(&[0x40, 2, 0, 2]);
+        let [third, commit, second] = &spans.take()[..] else { panic!("three spans") };
+        assert_eq!(
+            (third.step, commit.step, second.step),
+            (Step::Publish, Step::Commit, Step::Publish)
+        );
+        assert_eq!((commit.parent, &*commit.destination), (second.id, "a"));
+        assert!(second.start <= commit.start && commit.end == second.end);
     }
 }

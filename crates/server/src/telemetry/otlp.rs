@@ -10,11 +10,13 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as O
 use prost::Message as _;
 
 use super::nanoseconds;
-use crate::message_traces::{Direction, Span, Value};
+use crate::message_traces::{Span, Step, Value};
 use crate::shared::Shared;
 
-/// The flags of a span whose parent was recorded, and is at another place (`opentelemetry.proto.trace.v1.SpanFlags`).
-const FLAGS: u32 = 0x301;
+/// The flags of a span that is recorded, and whose parent is at another place or not
+/// (`opentelemetry.proto.trace.v1.SpanFlags`).
+const OF_REMOTE: u32 = 0x301;
+const OF_LOCAL: u32 = 0x101;
 
 /// What every request says about the broker that has sent it.
 pub struct Origin {
@@ -67,9 +69,10 @@ pub fn spans(origin: &Origin, spans: &[Span]) -> Vec<u8> {
 
 fn span(span: &Span) -> Otlp {
     // The names are those of the semantic conventions for messaging.
-    let (operation, kind) = match span.direction {
-        Direction::Received => ("publish", SpanKind::Consumer),
-        Direction::Sent => ("deliver", SpanKind::Producer),
+    let (operation, kind) = match span.step {
+        Step::Publish => ("publish", SpanKind::Consumer),
+        Step::Commit => ("commit", SpanKind::Internal),
+        Step::Deliver => ("deliver", SpanKind::Producer),
     };
     let mut attributes = vec![
         text("messaging.system", span.system),
@@ -84,10 +87,10 @@ fn span(span: &Span) -> Otlp {
         Value::Number(value) => number(name, *value),
     }));
     Otlp {
-        trace_id: span.context.trace.to_vec(),
+        trace_id: span.trace.to_vec(),
         span_id: span.id.to_vec(),
-        parent_span_id: span.context.parent.to_vec(),
-        flags: FLAGS,
+        parent_span_id: span.parent.to_vec(),
+        flags: if span.step == Step::Commit { OF_LOCAL } else { OF_REMOTE },
         name: format!("{operation} {}", span.destination).trim_end().into(),
         kind: kind.into(),
         start_time_unix_nano: span.start,
