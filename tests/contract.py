@@ -18,7 +18,7 @@ seen: set[tuple[str, str, int]] = set()
 
 
 class Contract:
-    """The document of the broker at one address."""
+    """What the document says."""
 
     def __init__(self, document: dict):
         self.document = document
@@ -47,8 +47,6 @@ class Contract:
 
     def check(self, method: str, target: str, status: int, kind: str | None, text: bytes):
         """Compares an answer with the document."""
-        if target.split("?")[0] == "/v1/openapi.json":
-            return
         path = self.path_of(target)
         operation = self.document["paths"].get(path, {}).get(method.lower())
         if operation is None:
@@ -90,29 +88,28 @@ def closed(schema):
     return {**schema, "unevaluatedProperties": False} if names_all or "allOf" in schema else schema
 
 
-@cache
-def contract_from(document: bytes) -> Contract:
-    return Contract(json.loads(document))
+_known: list[Contract | None] = []
 
 
-_contracts: dict[tuple[str, int], Contract | None] = {}
+def contract() -> Contract | None:
+    """Returns the document, from a broker that does nothing else: it takes memory, which some tests measure. `None`: that broker is
+    being asked."""
+    if not _known:
+        _known.append(None)
+        _known[0] = read_contract()
+    return _known[0]
 
 
-def contract_of(host: str, port: int) -> Contract | None:
-    """Returns the document of the admin API at an address, if there is one."""
-    if (host, port) not in _contracts:
-        connection = http.client.HTTPConnection(host, port, timeout=5)
-        connection.is_for_contract = True
-        try:
-            connection.request("GET", "/v1/openapi.json")
-            answer = connection.getresponse()
-            text = answer.read()
-            _contracts[host, port] = contract_from(text) if answer.status == 200 else None
-        except (OSError, ValueError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
-    return _contracts[host, port]
+def read_contract() -> Contract:
+    from broker import Broker
+
+    one = Broker("")
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", one.admin_port, timeout=15)
+        connection.request("GET", "/v1/openapi.json")
+        return Contract(json.loads(connection.getresponse().read()))
+    finally:
+        one.close()
 
 
 def watch():
@@ -126,16 +123,17 @@ def watch():
 
     def getresponse(self):
         answer = get(self)
-        is_plain = type(self) is http.client.HTTPConnection or type(self).__name__ == "HTTPConnection"
-        if is_plain and not hasattr(self, "is_for_contract") and self.asked[1].startswith(("/v1/", "/health", "/metrics", "http://127.0.0.1")):
-            answer.asked = (self.host, self.port, *self.asked)
+        # No other server of the tests says this.
+        is_barid = answer.headers.get("Cross-Origin-Resource-Policy") == "same-origin"
+        if is_barid and re.sub(r"^http://[^/]+", "", self.asked[1]).startswith(("/v1/", "/health", "/metrics")):
+            answer.asked = self.asked
         return answer
 
     def checked_read(self, amt=None):
         text = read(self) if amt is None else read(self, amt)
-        host, port, method, target = getattr(self, "asked", (None,) * 4)
-        if host and amt is None and (contract := contract_of(host, port)):
-            contract.check(method, re.sub(r"^http://[^/]+", "", target), self.status, self.headers.get("Content-Type"), text)
+        method, target = getattr(self, "asked", (None, ""))
+        if method and amt is None and "openapi.json" not in target and (known := contract()):
+            known.check(method, re.sub(r"^http://[^/]+", "", target), self.status, self.headers.get("Content-Type"), text)
         return text
 
     connection.putrequest, connection.getresponse, response.read = putrequest, getresponse, checked_read

@@ -36,7 +36,8 @@ def test_a_slow_subscriber_stops_nobody(tight, connect, topic, level):
     assert dropped(tight, "queue_.*") > 0
     with open(f"/proc/{tight._process.pid}/status") as status:
         resident = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    assert resident < 60_000, f"{resident} KiB at most"
+    # 56,000 KiB of them are there from the start in the profile of the tests, half of it the program itself.
+    assert resident < 66_000, f"{resident} KiB at most"
 
 
 def test_a_slow_subscriber_gets_whole_packets_and_then_new_ones(tight, connect, topic):

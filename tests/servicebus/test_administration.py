@@ -172,7 +172,9 @@ def test_what_nobody_uses_is_deleted(managed, admin, name, client):
     until(lambda: told in managed.stderr)
 
 
-def test_a_rule_has_the_time_of_its_creation(managed, admin, name):
+def test_a_rule_has_the_time_of_its_creation(own, name):
+    managed = own()
+    admin = managed.administrator()
     admin.create_topic(name)
     admin.create_subscription(name, "s")
     before = dt.datetime.now(dt.timezone.utc) - SECONDS

@@ -75,7 +75,7 @@ export async function find(target, signal, of) {
 }
 
 /** The cluster as the broker that serves the dashboard sees it; `null`: there is none. For tokens of the whole broker. */
-export async function cluster(signal) {
+export async function clusterOf(signal) {
   const { cluster: name } = await get("/v1/broker", signal, null);
   return name == null ? null : get("/v1/cluster", signal, null);
 }

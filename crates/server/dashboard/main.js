@@ -1,6 +1,6 @@
 // The frame around the views: log-in, navigation, tenants, themes.
 
-import { ALL, broker, cluster as clusterOf, get, query, token } from "./api.js";
+import { ALL, broker, clusterOf, get, query, token } from "./api.js";
 import { button, choice, el, field, form, named, visible } from "./dom.js";
 import * as bindings from "./views/bindings.js";
 import * as client from "./views/client.js";

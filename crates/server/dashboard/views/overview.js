@@ -1,6 +1,6 @@
 // Rates, connections, drops, memory and disk, now and in the last hours.
 
-import { ALL, broker, cluster as clusterOf, every, find, get, query } from "../api.js";
+import { ALL, broker, clusterOf, every, find, get, query } from "../api.js";
 import { chart } from "../chart.js";
 import { choice, el, field, named, section } from "../dom.js";
 import { about, byteRate, bytes, duration, number, rate, share } from "../format.js";

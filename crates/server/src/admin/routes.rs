@@ -1,6 +1,7 @@
 //! The paths of the API with what answers them, and the two lists of them: one for people, one for programs.
 
 use std::sync::LazyLock;
+use std::thread;
 
 use axum::Router;
 use axum::http::HeaderMap;
@@ -16,11 +17,15 @@ use super::{
     retained, sessions, shards, state, tenants, trace, users,
 };
 
-/// The lists, which are made once.
+/// The lists, which are made when one is first asked for, by a thread of its own: it takes some megabytes for a moment, and the
+/// memory of a thread that has ended is given back.
 static LISTS: LazyLock<Lists> = LazyLock::new(|| {
-    let api = described().into_openapi();
-    let document = serde_json::to_string(&openapi::document(&api));
-    Lists { index: openapi::index(&api), document: document.expect("its keys are text") }
+    thread::spawn(Lists::make).join().expect("what is made does not depend on anything")
+});
+
+/// The routes, which are made once for the same reason.
+static ROUTES: LazyLock<Router<Served>> = LazyLock::new(|| {
+    thread::spawn(|| described().into()).join().expect("what is made does not depend on anything")
 });
 
 struct Lists {
@@ -28,9 +33,18 @@ struct Lists {
     document: String,
 }
 
+impl Lists {
+    fn make() -> Self {
+        let api = described().into_openapi();
+        let document = serde_json::to_string(&openapi::document(&api));
+        Self { index: openapi::index(&api), document: document.expect("its keys are text") }
+    }
+}
+
 /// Returns all routes, before it is checked who may use them.
 pub fn all() -> Router<Served> {
-    Router::from(described())
+    ROUTES
+        .clone()
         .route("/", get(index))
         .route("/v1/openapi.json", get(document))
         .route("/dashboard", get(async || Redirect::to("/dashboard/")))
