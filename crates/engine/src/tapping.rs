@@ -96,7 +96,7 @@ impl Traced {
         self.changed(by_client.len());
     }
 
-    /// Has every client followed, as long as the tenant exists.
+    /// Sets the tracer that follows every client. It stays as long as the tenant exists.
     pub(crate) fn follow_everybody(&self, tracer: Arc<dyn Tracer>) {
         let by_client = self.by_client.lock();
         if self.everybody.set(tracer).is_ok() {

@@ -327,7 +327,7 @@ impl Tenants {
         tenant
     }
 
-    /// Has the messages of all clients traced, in the tenants that exist and in those to come. Only the first call counts.
+    /// Sets the tracer of messages for the tenants that exist and for those to come. Only the first call has an effect.
     pub fn trace_messages(&self, tracing: Arc<dyn MessageTracing>) {
         // While it is locked, no tenant is created.
         let by_name = self.by_name.read();

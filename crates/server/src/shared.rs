@@ -52,7 +52,7 @@ pub struct Shared {
     pub shards: Shards,
     /// The spans of messages; `None`: messages are not traced.
     pub spans: Option<Arc<Spans>>,
-    /// What has become of what goes to a collector.
+    /// Counts of the spans that were sent to the collector or given up, and of failed requests.
     pub telemetry: TelemetryCounts,
     /// The tenants that have metrics of their own.
     pub labels: Labels,

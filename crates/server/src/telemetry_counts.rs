@@ -1,4 +1,4 @@
-//! What has become of the spans and metrics that were to go to a collector.
+//! Counts of the spans that were sent to the collector or given up, and of failed requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
