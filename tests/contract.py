@@ -96,7 +96,12 @@ def contract() -> Contract | None:
     being asked."""
     if not _known:
         _known.append(None)
-        _known[0] = read_contract()
+        try:
+            _known[0] = read_contract()
+        except BaseException:
+            # Otherwise nothing would be checked from now on.
+            _known.clear()
+            raise
     return _known[0]
 
 

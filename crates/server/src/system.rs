@@ -16,3 +16,8 @@ pub const TIME: TimeSource = TimeSource {
 pub const RANDOM: Random = Random(|bytes| {
     SystemRandom::new().fill(bytes).expect("the operating system gives random bytes");
 });
+
+/// Returns the time of the wall clock in nanoseconds since the Unix epoch, as OpenTelemetry has it.
+pub fn unix_nanoseconds() -> u64 {
+    u64::try_from((TIME.unix)().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -48,7 +48,7 @@ pub struct Denials {
 struct Denied {
     /// When it was denied last.
     at: Rfc3339,
-    /// What was denied, such as `publish` or `connect`.
+    /// The denied action, such as `publish` or `connect`.
     action: &'static str,
     /// How often it was denied.
     count: u64,

@@ -16,7 +16,7 @@ const DESCRIPTION: &str = "Inspects and changes a running broker. Names in a pat
                            `a%2Fb`. Times are in UTC with milliseconds. Later versions may add members to answers.";
 
 /// Parts of paths: their names, and what they stand for.
-const IN_PATHS: [(&str, &str); 13] = [
+const IN_PATHS: [(&str, &str); 12] = [
     ("tenant", "The name of the tenant."),
     ("client", "The MQTT client identifier; of a user, what its name has after the tenant."),
     ("ban", "The id of the ban."),
@@ -29,7 +29,6 @@ const IN_PATHS: [(&str, &str); 13] = [
     ("rule", "The name of the rule."),
     ("binding", "The name of the binding."),
     ("shard", "The number of the shard."),
-    ("broker", "The name of the broker."),
 ];
 
 /// Methods, in the order in which people read them.

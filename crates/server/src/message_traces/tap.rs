@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use barid_engine::tapping::{Protocol, Tap, Tapped};
 use parking_lot::Mutex;
@@ -11,6 +10,7 @@ use super::context::TraceContext;
 use super::span::{Direction, Span, Step, Value};
 use super::{Tenant, amqp, mqtt};
 use crate::framer::Framer;
+use crate::system::unix_nanoseconds as now;
 
 /// Number of bytes of a packet or frame that are looked at. A context behind them is not found.
 const HEAD_MAX: usize = 4 * 1024;
@@ -225,12 +225,6 @@ fn cut(name: &str) -> &str {
 /// The number of a link, for one side.
 fn link(channel: u16, handle: u32) -> u64 {
     u64::from(channel) << 32 | u64::from(handle)
-}
-
-/// Nanoseconds since the Unix epoch.
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod otlp;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
@@ -18,6 +18,7 @@ use crate::message_traces::Span;
 use crate::rate_limit::Seldom;
 use crate::settings::TelemetrySettings;
 use crate::shared::Shared;
+use crate::system::unix_nanoseconds;
 use collector::{Collector, Failure};
 use otlp::Origin;
 
@@ -148,7 +149,7 @@ impl Sender {
 
     fn send_metrics(&mut self) {
         let text = exposition(&self.shared);
-        let request = metrics::request(&self.origin, &text, nanoseconds());
+        let request = metrics::request(&self.origin, &text, unix_nanoseconds());
         match self.collector.send("/v1/metrics", &request) {
             Ok(()) => self.pause = Duration::ZERO,
             Err(failure) => self.failed(&failure),
@@ -166,10 +167,4 @@ impl Sender {
             warn!(failures, "cannot send telemetry to {}: {sentence}", self.collector.endpoint());
         }
     }
-}
-
-/// Nanoseconds since the Unix epoch.
-fn nanoseconds() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -9,9 +9,9 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Otlp, Status};
 use prost::Message as _;
 
-use super::nanoseconds;
 use crate::message_traces::{Span, Step, Value};
 use crate::shared::Shared;
+use crate::system::unix_nanoseconds;
 
 /// The flags of a span that is recorded, and whose parent is at another place or not
 /// (`opentelemetry.proto.trace.v1.SpanFlags`).
@@ -47,7 +47,7 @@ impl Origin {
                 version: env!("CARGO_PKG_VERSION").into(),
                 ..InstrumentationScope::default()
             },
-            start: nanoseconds().saturating_sub(uptime),
+            start: unix_nanoseconds().saturating_sub(uptime),
         }
     }
 }
