@@ -20,7 +20,8 @@ Examples:
   barid cluster status
   barid cluster members --admin 127.0.0.1:9081
   barid cluster members --json | jq '.members[] | select(.state != \"up\")'
-  barid cluster slots")]
+  barid cluster slots
+  barid cluster move 7 b2")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -67,6 +68,40 @@ Examples:
   barid cluster slots --haproxy > /etc/haproxy/slots.map
   barid cluster slots --json | jq -r '.slots[] | select(.state != \"up\").slot'")]
     Slots(SlotsArgs),
+    /// Move a slot to another broker
+    #[command(after_help = "\
+The stored sessions of the slot go to the broker, and with them the state stores, queues, topics and bindings of the
+tenants whose slot it is. Any broker may be asked. All brokers have to be up, or down for good.
+
+The clients of the slot are disconnected and connect again; until the contents are at the other broker they are refused
+(0x88). For a part of that time no broker of the cluster reads messages from clients, so nothing is lost and nothing
+arrives twice. How long both took is printed.
+
+Examples:
+  barid cluster move 7 b2
+  for slot in $(barid cluster slots --json | jq '.slots[] | select(.broker == \"b3\").slot'); do barid cluster move $slot b1; done")]
+    Move(MoveArgs),
+}
+
+#[derive(clap::Args)]
+struct MoveArgs {
+    #[command(flatten)]
+    of: ClusterArgs,
+    /// The number of the slot, as `barid cluster slots` lists it
+    slot: u16,
+    /// The name of the broker that is to have it
+    #[arg(value_name = "TO")]
+    to: String,
+}
+
+#[derive(Deserialize)]
+struct MovedSlot {
+    broker: String,
+    sessions: u64,
+    bytes: u64,
+    closed_ms: u64,
+    held_ms: u64,
+    is_active: bool,
 }
 
 #[derive(clap::Args)]
@@ -91,6 +126,8 @@ struct Slot {
     slot: u16,
     broker: String,
     state: String,
+    generation: u64,
+    moving_to: Option<String>,
 }
 
 /// Broker to ask, and output format.
@@ -161,6 +198,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Status(of) => status(of),
         Command::Members(of) => members(of),
         Command::Slots(args) => slots(args),
+        Command::Move(args) => move_slot(args),
     }
 }
 
@@ -302,13 +340,45 @@ fn slots(SlotsArgs { of, haproxy, tenant }: &SlotsArgs) -> anyhow::Result<ExitCo
         if *haproxy {
             slots.iter().map(|Slot { slot, broker, .. }| format!("{slot} {broker}\n")).collect()
         } else {
-            let mut table =
-                Table::new([Column::Right("SLOT"), Column::Left("BROKER"), Column::Left("STATE")]);
-            for Slot { slot, broker, state } in slots {
-                table.push([slot.to_string(), broker, state]);
+            let mut table = Table::new([
+                Column::Right("SLOT"),
+                Column::Left("BROKER"),
+                Column::Left("STATE"),
+                Column::Right("MOVES"),
+            ]);
+            for Slot { slot, broker, state, generation, moving_to } in slots {
+                let state = moving_to.map_or(state, |to| format!("moving to {to}"));
+                table.push([slot.to_string(), broker, state, generation.to_string()]);
             }
             table.to_string()
         }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn move_slot(MoveArgs { of, slot, to }: &MoveArgs) -> anyhow::Result<ExitCode> {
+    let admin = of.admin.connect();
+    let wanted = serde_json::json!({ "broker": to });
+    let answer = admin.change(&format!("/v1/cluster/slots/{slot}"), &wanted)?;
+    print(if of.json {
+        format!("{answer}\n")
+    } else {
+        let moved: MovedSlot = admin.read(answer)?;
+        let mut lines = format!(
+            "slot {slot} is at {} now, with {} and {}\nits clients could not connect for {} ms; no broker took messages for {} ms\n",
+            moved.broker,
+            count(moved.sessions, "session", "sessions"),
+            bytes(moved.bytes),
+            moved.closed_ms,
+            moved.held_ms
+        );
+        if !moved.is_active {
+            lines += &format!(
+                "! {} has not said yet that its clients can connect: it takes the slot over when it can be reached\n",
+                moved.broker
+            );
+        }
+        lines
     })?;
     Ok(ExitCode::SUCCESS)
 }

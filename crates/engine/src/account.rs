@@ -1,14 +1,15 @@
 //! The part of a tenant that its sessions refer to: identity, limits and counters.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use barid_core::drop_reason::DropReason;
 use barid_core::holder::{Held, Holder};
-use barid_core::ids::TenantNumber;
+use barid_core::ids::{SessionNumber, TenantNumber};
 use barid_core::queue::{Overflow, QueueLimits, Room};
 use barid_core::time::MonoTime;
+use hashbrown::HashMap;
 use tracing::info;
 
 use crate::drops::{DropLog, cut};
@@ -47,6 +48,8 @@ pub struct Account {
     pub shards: Arc<Shards>,
     /// The source of random numbers.
     pub random: Random,
+    /// The numbers under which state stores know sessions that have come from other brokers.
+    pub(crate) answered_as: AnsweredAs,
     settings: RwLock<TenantSettings>,
     /// Number of refusals because of `max_entities`. They are rare, and happen on threads that have no counters.
     refused_entities: AtomicU64,
@@ -56,6 +59,35 @@ pub struct Account {
     before: Option<Box<Totals>>,
     /// The counters and drops of each thread, created when the thread first uses the tenant.
     counters: Box<[OnceLock<Box<ThreadLocal>>]>,
+}
+
+/// The numbers under which state stores know sessions, by the numbers of these sessions, if they are not the same. Only
+/// few sessions ever change their broker.
+#[derive(Debug, Default)]
+pub(crate) struct AnsweredAs {
+    has_any: AtomicBool,
+    by_number: RwLock<HashMap<SessionNumber, SessionNumber>>,
+}
+
+impl AnsweredAs {
+    /// Returns the number under which state stores know a session, if it is another one than its own.
+    pub fn of(&self, number: SessionNumber) -> Option<SessionNumber> {
+        let has_any = self.has_any.load(Ordering::Relaxed);
+        if has_any { self.by_number.read().get(&number).copied() } else { None }
+    }
+
+    /// Notes the number under which state stores know a session.
+    pub fn put(&self, number: SessionNumber, answered_as: SessionNumber) {
+        self.by_number.write().insert(number, answered_as);
+        self.has_any.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets a session, which has ended.
+    pub fn remove(&self, number: SessionNumber) {
+        if self.has_any.load(Ordering::Relaxed) {
+            self.by_number.write().remove(&number);
+        }
+    }
 }
 
 /// The settings of a tenant that a reload can change.
@@ -98,6 +130,7 @@ impl Account {
             traced: Traced::default(),
             shards,
             random,
+            answered_as: AnsweredAs::default(),
             settings: RwLock::new(settings),
             refused_entities: AtomicU64::new(0),
             refused_entity_bytes: AtomicU64::new(0),

@@ -100,7 +100,8 @@ impl Context {
             let admitted =
                 router.admissible_here(worker, &tenant, publisher, &messages, refuses_at);
             scratch.truncate(admitted.unwrap_or(0));
-            if run.to == Destination::Sessions && tenant.home() == Home::Here {
+            let has_queues = matches!(tenant.home(), Home::Here | Home::Closed);
+            if run.to == Destination::Sessions && has_queues {
                 self.enter_here(&tenant, publisher, scratch, packets);
             }
             let Self { worker, router, .. } = self;

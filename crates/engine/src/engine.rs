@@ -143,6 +143,16 @@ impl Engine {
         self.cluster.as_ref().map_or(Home::Each, |cluster| cluster.home_of_tenant(tenant))
     }
 
+    /// Whether nothing is to be published now, because a slot of the cluster is being moved.
+    pub fn is_held(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.is_held(self.clock.now()))
+    }
+
+    /// Waits until each IO thread, and each other thread that publishes, has ended the round in which it is.
+    pub fn wait_for_rounds(&self) {
+        self.rounds.wait();
+    }
+
     /// Declares the queues and topics of each tenant that has its entities here.
     ///
     /// # Errors
@@ -152,7 +162,7 @@ impl Engine {
         definitions: impl IntoIterator<Item = (String, Definitions)>,
     ) -> Result<(), (String, EntityError)> {
         for (tenant, definitions) in definitions {
-            if let Home::Elsewhere(_) = self.home_of_tenant(&tenant) {
+            if !matches!(self.home_of_tenant(&tenant), Home::Each | Home::Here) {
                 continue;
             }
             // `max_tenants` limits only tenants that clients create, not those in the configuration.

@@ -9,6 +9,7 @@ use barid_core::time::MonoTime;
 use crate::agenda::{After, Agenda, Task, Tell};
 use crate::budget::Budget;
 use crate::context::Context;
+use crate::lifecycle::HELD_AGAIN;
 use crate::retaining;
 use crate::router::Publisher;
 use crate::session::{Session, SessionRef};
@@ -44,6 +45,7 @@ impl Housekeeper {
         let Self { context, sys, next_sweep } = self;
         let engine = Arc::clone(&context.engine);
         let (agenda, clock) = (&engine.agenda, engine.clock);
+        let _round = engine.rounds.begin(context.worker.id);
         let now = clock.now();
         context.worker.now = now;
         while let Some(task) = agenda.due(now) {
@@ -86,6 +88,10 @@ fn note(context: &Context, what: After) {
 }
 
 fn perform(context: &mut Context, task: Task) {
+    if publishes(&task) && context.engine.is_held() {
+        context.engine.agenda.schedule(context.worker.now.after(HELD_AGAIN), task);
+        return;
+    }
     match task {
         Task::Expire { session, epoch } => {
             let Some((tenant, session)) = found(context, &session) else { return };
@@ -139,6 +145,18 @@ fn perform(context: &mut Context, task: Task) {
             context.engine.agenda.after(commits, After::Tell(done));
         }
     }
+}
+
+/// Whether a task hands messages to sessions.
+fn publishes(task: &Task) -> bool {
+    matches!(
+        task,
+        Task::Publish { .. }
+            | Task::ShareAgain(_)
+            | Task::PublishWill { .. }
+            | Task::PublishLeftWill { .. }
+            | Task::Give { .. }
+    )
 }
 
 /// Returns the session, if it still exists, and its tenant.

@@ -39,6 +39,7 @@ pub mod limit_ranges;
 pub mod limits;
 pub mod managed;
 pub mod metrics;
+pub mod moving;
 pub mod mqtt;
 pub mod names;
 pub mod observing;

@@ -29,6 +29,9 @@ use crate::tenant::Tenant;
 /// there were no other member.
 const GIVE_ATTEMPTS: usize = 16;
 
+/// Time after which a task is tried again that would publish while [nothing is published](Engine::is_held).
+pub(crate) const HELD_AGAIN: Duration = Duration::from_millis(20);
+
 /// The result of [`Context::retire`]: a session that has ended and whose removal from the store is noted.
 pub struct Retired {
     /// When these commits are durable, the session cannot come back.
@@ -165,6 +168,9 @@ impl Context {
         if tenant.inquirers.had_any() {
             self.forget_inquiries(tenant, session);
         }
+        if let Some(number) = session.stored_number() {
+            tenant.answered_as.remove(number);
+        }
         let subscriptions = std::mem::take(&mut session.state().subscriptions);
         self.departures.begin(tenant, session.id, subscriptions);
         let will = session.state().will.take();
@@ -196,11 +202,14 @@ impl Context {
         self.wait_until_open(Task::PublishLeftWill { session: session.clone(), will });
     }
 
-    /// Whether a will must wait: the shard of a recipient, or the shard that would store the will as a
-    /// retained message, is closed. The recipient would miss the will.
+    /// Whether a will must wait: nothing is published now, or the shard of a recipient, or the shard that would store
+    /// the will as a retained message, is closed. The recipient would miss the will.
     fn waits(&mut self, tenant: &Arc<Tenant>, will: &Will) -> bool {
         let publication = will.message.publication();
         let is_closed = |shard: Arc<DurableShard>| !shard.is_open();
+        if self.engine.is_held() {
+            return true;
+        }
         tenant.shards.any_refuses()
             && (self.router.reaches_closed(tenant, publication.topic)
                 || publication.retain
@@ -208,6 +217,10 @@ impl Context {
     }
 
     fn wait_until_open(&self, task: Task) {
+        if self.engine.is_held() {
+            self.engine.agenda.schedule(self.worker.now.after(HELD_AGAIN), task);
+            return;
+        }
         self.engine.agenda.schedule_when_open(task);
         if self.engine.shards.iter().all(|shard| shard.is_open()) {
             // The shards were opened in the meantime, so nothing else would schedule the task.
@@ -318,7 +331,9 @@ impl Context {
         taken: Vec<Waiting>,
         commits: Commits,
     ) {
-        if taken.iter().any(|waiting| waiting.stored().is_some()) {
+        if taken.iter().any(|waiting| waiting.stored().is_some())
+            || !taken.is_empty() && self.engine.is_held()
+        {
             // Messages that are in the store only must be read, and no IO thread may wait for the disk.
             let task = Task::Give { session: session.clone(), ended, taken, commits };
             self.engine.agenda.schedule(self.worker.now, task);

@@ -70,10 +70,25 @@ pub fn open(engine: &Engine, contents: Contents) -> Counts {
             store.forget_ended(tenant, shard.index(), lives);
         }
         if let Some(entities) = tenant.used_entities() {
-            entities.forget_closed(&shard);
+            // Those of the earlier tenure that were not found do not exist any more.
+            entities.retain(|entity| {
+                entity.shard().index() != shard.index() || Arc::ptr_eq(entity.shard(), &shard)
+            });
         }
     }
     opening.total
+}
+
+/// Puts in force what has come into shards that are open: the contents of a slot.
+pub(crate) fn begin_adopted(engine: &Engine, all: Vec<Found>, answered: &[AnsweredIn]) {
+    let opening = Opening::new(engine);
+    for mut found in all {
+        found.announce_rest();
+        opening.begin(found);
+    }
+    for answered in answered {
+        opening.recover_answered(answered.tenant, answered);
+    }
 }
 
 /// Lets a shard that was opened again take new work.
@@ -92,6 +107,11 @@ impl Contents {
 impl Found {
     fn announce(&mut self, engine: &Engine) {
         engine.managed.open(self.of.index(), std::mem::take(&mut self.managed));
+        self.announce_rest();
+    }
+
+    /// Makes everything but managed objects visible to all clients.
+    pub(crate) fn announce_rest(&mut self) {
         for (tenant, found) in self.keys.drain(..) {
             tenant.state_store().open(self.of.index(), found);
         }

@@ -85,16 +85,8 @@ pub(crate) struct Found {
 pub fn read(engine: &Engine, shard: &Arc<DurableShard>) -> Result<Contents, RecoveryError> {
     let mut reader = Reader::new(engine, shard);
     let recovered = durable::recover(shard.index(), &**shard.store(), &mut reader);
-    reader.end_entries();
-    let Reader { found: mut counts, retained, void_retained, entities, managed, .. } = reader;
-    let Reader { failed, tenants, .. } = reader;
-    counts.managed = managed.len();
-    let mut sessions: Vec<_> = reader.sessions.into_values().collect();
-    sessions.sort_unstable_by_key(|(_, session)| session.stored_number());
-    let keys = reader.keys.into_iter();
-    let keys = keys.map(|(tenant, found)| (Arc::clone(&tenants[&tenant]), found)).collect();
-    let of = Arc::clone(shard);
-    let found = Found { of, counts, sessions, retained, void_retained, keys, entities, managed };
+    let failed = reader.failed.take();
+    let found = reader.finish();
     match failed.map_or(recovered, Err) {
         Ok(recovered) => Ok(Contents { recovered, found }),
         Err(error) => {
@@ -115,8 +107,8 @@ impl Found {
     }
 }
 
-/// Receives the records of one store.
-struct Reader<'a> {
+/// Receives the records of one store, or of a part of it.
+pub(crate) struct Reader<'a> {
     engine: &'a Engine,
     shard: &'a Arc<DurableShard>,
     now: MonoTime,
@@ -136,7 +128,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(engine: &'a Engine, shard: &'a Arc<DurableShard>) -> Self {
+    pub fn new(engine: &'a Engine, shard: &'a Arc<DurableShard>) -> Self {
         Self {
             engine,
             shard,
@@ -152,6 +144,20 @@ impl<'a> Reader<'a> {
             failed: None,
             found: Counts::default(),
         }
+    }
+
+    /// Returns what was found.
+    pub fn finish(mut self) -> Found {
+        self.end_entries();
+        let Self { shard, tenants, found: mut counts, retained, void_retained, .. } = self;
+        let Self { entities, managed, .. } = self;
+        counts.managed = managed.len();
+        let mut sessions: Vec<_> = self.sessions.into_values().collect();
+        sessions.sort_unstable_by_key(|(_, session)| session.stored_number());
+        let keys = self.keys.into_iter();
+        let keys = keys.map(|(tenant, found)| (Arc::clone(&tenants[&tenant]), found)).collect();
+        let of = Arc::clone(shard);
+        Found { of, counts, sessions, retained, void_retained, keys, entities, managed }
     }
 
     /// Gives the entries that were read to their session.
@@ -177,6 +183,9 @@ impl Recovery for Reader<'_> {
         let shard = Arc::clone(self.shard);
         let durable = Some(Durable { shard, tenant: tenant.stored_number(), number });
         let id = self.engine.next_session_id();
+        if let Some(answered_as) = record.answered_as {
+            tenant.answered_as.put(number, answered_as);
+        }
         let session = SessionRef::new(id, Arc::clone(&tenant.account), client_id, durable);
         {
             let mut state = session.state();

@@ -117,6 +117,17 @@ impl Tenant {
         self.remote.as_ref().map_or(Home::Each, Remote::home)
     }
 
+    /// Looks up which broker has the state store of the tenant, and its entities. Clients that have asked the broker that had
+    /// them before are disconnected: their watches are gone. Bindings stay as they are.
+    pub(crate) fn look_for_home(&self) {
+        let Some(remote) = &self.remote else { return };
+        if let before @ Home::Elsewhere(_) = remote.look_for_home()
+            && before != remote.home()
+        {
+            self.inquirers.disconnect();
+        }
+    }
+
     /// Returns the state store, and creates it if it does not exist.
     pub fn state_store(&self) -> &StateStore {
         self.state.get_or_init(|| Box::new(StateStore::new(self.shards.count(), self.random)))

@@ -7,15 +7,13 @@ use barid_core::stamp::Stamp;
 use crate::comparing::Comparison;
 use crate::digest::{DIGESTS_LEN, Object, Parts};
 use crate::error::{FrameError, NONCE, PROOF, Refusal};
+use crate::heartbeat::Heartbeat;
 use crate::identity::{Identity, Purpose};
 use crate::inquiry::{Inquiry, Told};
 use crate::wire::{Reader, put_text, put_u16, put_u64};
 
 /// Length of what precedes the fields: the length of the frame and its kind.
 const HEAD: usize = 5;
-
-/// Maximum number of members in a heartbeat.
-const MEMBERS_MAX: usize = 1_024;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +102,37 @@ pub enum Frame<'a> {
     },
     /// The speaker has sent all objects of which it had a later change than the hearer, when the link was opened.
     Compared,
+    /// A slot is to be moved: the hearer is to publish nothing for [`HOLD_MS`], and to wait until nothing that it has
+    /// published is under way.
+    Hold,
+    /// The hearer publishes nothing, and nothing is under way.
+    Held,
+    /// A part of the records of a slot.
+    Part(&'a [u8]),
+    /// The parts are all records of a slot: the hearer is to keep them.
+    Stage {
+        /// The slot.
+        slot: u16,
+        /// The number of this move among all moves of the slot.
+        generation: u64,
+        /// XXH3-64 of the records.
+        hash: u64,
+    },
+    /// The hearer has the records on its disk.
+    Staged,
+    /// The hearer has the slot from now on.
+    Activate {
+        /// The slot.
+        slot: u16,
+        /// The number of the move.
+        generation: u64,
+    },
+    /// The contents of the slot are in force at the hearer, and all brokers have heard of their subscriptions.
+    Active,
 }
+
+/// Time for which [`Frame::Hold`] holds, in milliseconds, from when it is read.
+pub const HOLD_MS: u64 = 3_000;
 
 /// A change of the topic filters that a broker's clients have subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,60 +212,6 @@ pub enum Destination<'a> {
     Inquirer(Told),
 }
 
-/// What a broker says about itself and the others, several times a second.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// Counts the heartbeats of this incarnation.
-    pub number: u64,
-    /// The wall clock of the broker, in milliseconds since the Unix epoch.
-    pub wall: u64,
-    /// A hash of the settings that all brokers should have in common.
-    pub settings: u64,
-    /// Whether the broker serves, in its present life.
-    pub serves: bool,
-    /// The number of brokers that count for a quorum as far as the speaker knows, itself included.
-    pub brokers: u16,
-    /// What it knows of the other brokers.
-    pub seen: Vec<Seen>,
-}
-
-/// What a broker knows of another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// The name of the other broker.
-    pub name: String,
-    /// The address of the other broker.
-    pub address: String,
-    /// The incarnation that is meant.
-    pub incarnation: u64,
-    /// Whether it can be reached.
-    pub verdict: Verdict,
-    /// The number of the last heartbeat that was heard from it.
-    pub heard: u64,
-    /// Whether the subscriptions of the speaker wait until it has heard of them, so that it may serve.
-    pub waits: bool,
-}
-
-impl Seen {
-    /// Whether this is said of that incarnation.
-    pub(crate) fn is(&self, incarnation: u64, verdict: Verdict) -> bool {
-        (self.incarnation, self.verdict) == (incarnation, verdict)
-    }
-}
-
-/// Whether a broker can be reached, as another one sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Its heartbeats arrive.
-    Up,
-    /// No heartbeat has arrived for a while.
-    Unreachable,
-    /// Its host refuses connections: the process has ended.
-    Gone,
-    /// It is out of the cluster, for good.
-    Down,
-}
-
 impl Frame<'_> {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -256,6 +230,7 @@ impl Frame<'_> {
                     }
                     Purpose::Client => out.push(2),
                     Purpose::Replication => out.push(3),
+                    Purpose::Move => out.push(4),
                 }
                 put_identity(out, identity);
                 out.extend_from_slice(nonce);
@@ -271,7 +246,24 @@ impl Frame<'_> {
                 out.push(refusal.code());
                 put_text(out, &refusal.detail());
             }
-            Self::Ready | Self::SnapshotBegins | Self::Leaving | Self::Compared => {}
+            Self::Ready
+            | Self::SnapshotBegins
+            | Self::Leaving
+            | Self::Compared
+            | Self::Hold
+            | Self::Held
+            | Self::Staged
+            | Self::Active => {}
+            Self::Part(bytes) => out.extend_from_slice(bytes),
+            Self::Stage { slot, generation, hash } => {
+                put_u16(out, *slot);
+                put_u64(out, *generation);
+                put_u64(out, *hash);
+            }
+            Self::Activate { slot, generation } => {
+                put_u16(out, *slot);
+                put_u64(out, *generation);
+            }
             Self::Heartbeat(heartbeat) => heartbeat.encode(out),
             Self::Filter(change) => {
                 out.push(u8::from(change.is_added));
@@ -336,6 +328,13 @@ impl Frame<'_> {
             Self::Digests { .. } => 65,
             Self::Listing { .. } => 66,
             Self::Compared => 67,
+            Self::Hold => 80,
+            Self::Held => 81,
+            Self::Part(_) => 82,
+            Self::Stage { .. } => 83,
+            Self::Staged => 84,
+            Self::Activate { .. } => 85,
+            Self::Active => 86,
         }
     }
 }
@@ -419,6 +418,7 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
                 1 => Purpose::Messages(fields.u16()?),
                 2 => Purpose::Client,
                 3 => Purpose::Replication,
+                4 => Purpose::Move,
                 _ => return Err(FrameError::Value),
             },
             identity: identity(&mut fields)?,
@@ -505,6 +505,17 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
             objects: fields.rest(),
         },
         67 => Frame::Compared,
+        80 => Frame::Hold,
+        81 => Frame::Held,
+        82 => Frame::Part(fields.rest()),
+        83 => Frame::Stage {
+            slot: fields.u16()?,
+            generation: fields.u64()?,
+            hash: fields.u64()?,
+        },
+        84 => Frame::Staged,
+        85 => Frame::Activate { slot: fields.u16()?, generation: fields.u64()? },
+        86 => Frame::Active,
         kind => return Err(FrameError::Kind(kind)),
     };
     fields.end()?;
@@ -533,57 +544,12 @@ fn identity(fields: &mut Reader<'_>) -> Result<Identity, FrameError> {
     })
 }
 
-impl Heartbeat {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_u64(out, self.number);
-        put_u64(out, self.wall);
-        put_u64(out, self.settings);
-        out.push(u8::from(self.serves));
-        put_u16(out, self.brokers);
-        put_u16(out, u16::try_from(self.seen.len()).expect("members are few"));
-        for seen in &self.seen {
-            put_text(out, &seen.name);
-            put_text(out, &seen.address);
-            put_u64(out, seen.incarnation);
-            out.push(seen.verdict as u8);
-            put_u64(out, seen.heard);
-            out.push(u8::from(seen.waits));
-        }
-    }
-
-    fn decode(fields: &mut Reader<'_>) -> Result<Self, FrameError> {
-        let (number, wall, settings) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        let (serves, brokers) = (fields.flag()?, fields.u16()?);
-        let count = usize::from(fields.u16()?);
-        if count > MEMBERS_MAX {
-            return Err(FrameError::Value);
-        }
-        let mut seen = Vec::new();
-        for _ in 0..count {
-            seen.push(Seen {
-                name: fields.text()?.to_owned(),
-                address: fields.text()?.to_owned(),
-                incarnation: fields.u64()?,
-                verdict: match fields.u8()? {
-                    0 => Verdict::Up,
-                    1 => Verdict::Unreachable,
-                    2 => Verdict::Gone,
-                    3 => Verdict::Down,
-                    _ => return Err(FrameError::Value),
-                },
-                heard: fields.u64()?,
-                waits: fields.flag()?,
-            });
-        }
-        Ok(Self { number, wall, settings, serves, brokers, seen })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::heartbeat::{Seen, Verdict};
     use crate::inquiry::{InquiryKind, ToldKind};
 
     fn identity() -> Identity {
@@ -710,6 +676,19 @@ mod tests {
             Frame::Digests { comparison: Comparison::Again, digests: &[9; DIGESTS_LEN] },
             Frame::Listing { differing: parts, listed: parts, has_more: true, objects: b"objects" },
             Frame::Compared,
+            Frame::Hello {
+                versions: (1, 1),
+                purpose: Purpose::Move,
+                identity: identity(),
+                nonce: [8; NONCE],
+            },
+            Frame::Hold,
+            Frame::Held,
+            Frame::Part(b"records"),
+            Frame::Stage { slot: 31, generation: 2, hash: u64::MAX },
+            Frame::Staged,
+            Frame::Activate { slot: 4_095, generation: 1 << 40 },
+            Frame::Active,
         ]
     }
 
@@ -755,7 +734,7 @@ mod tests {
 
         /// Fields of known kinds, with any contents.
         #[test]
-        fn no_fields_are_a_panic(kind in 0..70_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_fields_are_a_panic(kind in 0..90_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(frame) = frame(kind, &fields) {
                 let mut bytes = Vec::new();
                 frame.encode(&mut bytes);

@@ -33,6 +33,8 @@ pub enum Purpose {
     Client,
     /// The objects that all brokers have.
     Replication,
+    /// Slots that are moved.
+    Move,
 }
 
 /// Returns a number that tells the broker of a name from others, in [stamps](barid_core::stamp::Stamp).

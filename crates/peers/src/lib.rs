@@ -1,12 +1,13 @@
 //! What the brokers of a cluster say to each other, without IO.
 //!
 //! A *link* is a connection between two brokers. The broker that has opened it speaks, and the other one hears and
-//! acknowledges. So each pair of brokers has links in both directions. There are four kinds:
+//! acknowledges. So each pair of brokers has links in both directions. There are five kinds:
 //!
 //! - The *control link* carries heartbeats, and the topic filters that the speaker's clients have subscribed to.
 //! - A *message link* carries messages. Each IO thread of a broker has one to each other broker.
 //! - A *replication link* carries the objects that all brokers have: users and other managed objects, retained messages.
 //! - A *client link* carries the bytes of one client that is connected to a broker and has its session at another one.
+//! - A *move link* carries the contents of a slot that changes its broker.
 //!
 //! | file | what is there |
 //! | --- | --- |
@@ -14,6 +15,7 @@
 //! | `error.rs` | what can be wrong with a frame, and why a link is refused |
 //! | `wire.rs` | integers and texts |
 //! | `frame.rs` | the frames of a link as bytes, in both directions |
+//! | `heartbeat.rs` | what a broker says about itself and the others |
 //! | `inquiry.rs` | requests to the state store of another broker |
 //! | `handshake.rs` | the first frames of a link, in which both brokers prove that they know the secret |
 //! | `placement.rs` | which broker has the session of a client |
@@ -34,6 +36,7 @@ mod error;
 mod frame;
 mod handshake;
 mod heard;
+mod heartbeat;
 mod identity;
 mod inquiry;
 mod interest;
@@ -46,10 +49,11 @@ pub use comparing::{Comparing, Comparison};
 pub use digest::{Digest, Listed, Object, ObjectHash, PARTS, Parts};
 pub use error::{FrameError, NONCE, PROOF, Refusal};
 pub use frame::{
-    Change, Client, Destination, Frame, Heartbeat, Protocol, Retaining, Run, Seen, Verdict, decode,
+    Change, Client, Destination, Frame, HOLD_MS, Protocol, Retaining, Run, decode,
 };
 pub use handshake::{Accepting, Dialing, HandshakeError, Outcome, Proofs, Reply};
 pub use heard::Heard;
+pub use heartbeat::{Heartbeat, Seen, Verdict};
 pub use identity::{Identity, NAME_MAX, Purpose, is_name, origin_of};
 pub use inquiry::{Inquiry, InquiryKind, Told, ToldKind};
 pub use interest::{Interest, Part};

@@ -24,14 +24,14 @@ use barid_engine::worker::Worker;
 use barid_store::private::Exposure;
 use barid_store::{DataDir, Engine, Options, StoreError};
 use thiserror::Error;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::admin::{self, Admin};
 use crate::cluster::{Clustering, warn_of_misplaced};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{EventLoop, IoThreads, Post};
 use crate::listener::{Accepting, Acceptor};
-use crate::peering::ClusterThread;
+use crate::peering::{ClusterThread, forget_moved_away, settle};
 use crate::settings::{Auth, ClusterTls, Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
@@ -193,7 +193,6 @@ impl Broker {
             "recovered the data directory"
         );
         if let Some(clustering) = &shared.cluster {
-            warn_of_misplaced(clustering, &shared.engine);
             if let Some(tls) = shared.settings().cluster.as_ref().and_then(|it| it.tls.as_ref()) {
                 clustering.note_certificate(expiry_of(tls));
             }
@@ -230,6 +229,14 @@ impl Broker {
         for (shard, committing) in shared.engine.shards.iter().zip(committers) {
             shared.shards.start(&shared.engine, &shard, committing);
         }
+        if let Some(clustering) = &shared.cluster {
+            for settled in [settle(&shared), forget_moved_away(&shared)] {
+                if let Err(reason) = settled {
+                    error!("a slot of the cluster is not in order: {reason}");
+                }
+            }
+            warn_of_misplaced(clustering, &shared.engine);
+        }
         let seen = loops.iter().zip(&shared.watchdogs);
         let threads = IoThreads::new(seen.map(|(one, dog)| one.as_thread(dog)).collect());
         let loops = loops
@@ -247,7 +254,7 @@ impl Broker {
         let cluster = cluster.zip(shared.cluster.clone()).map(|(listening, clustering)| {
             let peers = shared.settings().cluster.as_ref().map(|cluster| cluster.peers.clone());
             let peers = peers.unwrap_or_default();
-            let (shared, threads) = (Arc::clone(&shared), threads.clone());
+            let (shared, threads) = ((Arc::clone(&shared), lanes.clone()), threads.clone());
             listening.start(clustering, shared, threads, descriptors, peers)
         });
         if let Some(clustering) = &shared.cluster {

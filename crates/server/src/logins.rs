@@ -294,7 +294,7 @@ impl Logins {
             ManagedKind::User => self.changed(&Scope::User(name.into())),
             ManagedKind::Tenant => self.changed(&Scope::Tenant(name.into())),
             ManagedKind::Ban => self.tell(&Change::Bans),
-            ManagedKind::Token => {}
+            ManagedKind::Token | ManagedKind::Slot => {}
         }
     }
 

@@ -22,7 +22,7 @@ use barid_store::{DataDir, private};
 use parking_lot::{Mutex, RwLock};
 use tracing::warn;
 
-use crate::cluster::Clustering;
+use crate::cluster::{Clustering, follow_moves};
 use crate::logins::Logins;
 use crate::message_traces::{MessageTraces, Spans};
 use crate::settings::{Settings, Tls};
@@ -90,7 +90,8 @@ impl Shared {
             let listen = cluster_address.unwrap_or(cluster.listen).to_string();
             let address = cluster.advertise.clone().unwrap_or(listen);
             let numbers = (settings.common_hash(), clock.wall().as_millis());
-            Clustering::new(cluster, address, (workers, shards), numbers, system::RANDOM)
+            let own = (system::RANDOM, data_dir.path());
+            Clustering::new(cluster, address, (workers, shards), numbers, own)
         });
         let engine = Arc::new(Engine::in_cluster(
             engine_settings(&settings, None),
@@ -101,6 +102,11 @@ impl Shared {
         ));
         engine.apply(engine_settings(&settings, Some(&engine.managed)));
         follow_tenants(&engine);
+        if let Some(clustering) = &cluster
+            && let Some(slots) = clustering.slots()
+        {
+            follow_moves(&engine, slots, &clustering.moves.changed);
+        }
         let spans = spans(&settings);
         if let Some(spans) = &spans {
             engine.tenants.trace_messages(Arc::new(MessageTraces(Arc::clone(spans))));
@@ -205,11 +211,11 @@ impl Keys for Shared {
     }
 
     fn know_homes(&self) -> bool {
-        self.cluster.as_ref().is_some_and(|cluster| cluster.placement().is_some())
+        self.cluster.as_ref().is_some_and(|cluster| cluster.slots().is_some())
     }
 
     fn home_elsewhere(&self, tenant: &str) -> Option<Box<str>> {
-        self.cluster.as_ref()?.home_elsewhere(tenant).map(Into::into)
+        self.cluster.as_ref()?.home_elsewhere(tenant).map(|home| (*home).into())
     }
 
     fn ban(

@@ -214,6 +214,18 @@ impl Shard {
         self.drop_reference(tenant, stored.message);
     }
 
+    /// Puts an entry that was released elsewhere: it refers to no message.
+    pub fn put_released(
+        &mut self,
+        tenant: TenantNumber,
+        session: SessionNumber,
+        entry: EntryNumber,
+        packet_id: PacketId,
+    ) {
+        let record = EntryRecord::released(packet_id);
+        self.changes.entries.note((tenant, session, entry), Change::New(record));
+    }
+
     /// Removes an entry, and also its message if no other entry refers to it. `released` says that the entry was
     /// [released](Self::release_entry), and no longer refers to a message.
     pub fn remove_entry(

@@ -127,6 +127,19 @@ impl Answered {
         usage.remove_answers(answers.sum());
     }
 
+    /// Gives the answers of a session to another number, which has none. Returns those that are in the store.
+    pub fn rename(
+        &mut self,
+        from: SessionNumber,
+        to: SessionNumber,
+    ) -> Vec<(PacketId, AnsweredRecord)> {
+        let Some(answers) = self.sessions.remove(&from) else { return Vec::new() };
+        let stored = answers.by_age.iter().filter(|noted| noted.stored);
+        let stored = stored.map(|noted| (noted.packet_id, noted.record)).collect();
+        self.sessions.insert(to, answers);
+        stored
+    }
+
     /// Forgets a session. Returns the packet identifiers of its answers that are in the store.
     pub fn forget(
         &mut self,

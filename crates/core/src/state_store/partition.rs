@@ -217,6 +217,24 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
+    /// Gives the answers of a session another number, because it has one at another broker.
+    pub fn rename_session(
+        &mut self,
+        from: SessionNumber,
+        to: SessionNumber,
+        effects: &mut impl Effects<W>,
+    ) {
+        for (packet_id, record) in self.answered.rename(from, to) {
+            effects.remove_answered(from, packet_id);
+            effects.put_answered(to, packet_id, record);
+        }
+    }
+
+    /// All watchers; one of several keys comes several times.
+    pub fn watchers(&self) -> impl Iterator<Item = &W> {
+        self.watchers.all()
+    }
+
     /// Removes expired keys, and tells their watchers. To be called at the time that [`take_alarm`](Self::take_alarm)
     /// returned last, or a little before; timers for other times that it returned are ignored. `take_alarm` must be
     /// called afterwards: this call clears the alarm.

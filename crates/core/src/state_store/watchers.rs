@@ -53,6 +53,11 @@ impl<W: Watcher> Watchers<W> {
         true
     }
 
+    /// All watchers; one of several keys comes several times.
+    pub fn all(&self) -> impl Iterator<Item = &W> {
+        self.by_key.values().flatten()
+    }
+
     /// The watchers of a key.
     pub fn of(&self, key: &[u8]) -> &[W] {
         self.by_key.get(key).map_or(&[], SmallVec::as_slice)

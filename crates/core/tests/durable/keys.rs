@@ -258,6 +258,7 @@ fn the_form_of_a_key_stays_as_it_was_once_written() {
         (ManagedKind::Tenant, "t", b"\x01t\x01\x02"),
         (ManagedKind::Ban, "x", b"\0\x01\x03x"),
         (ManagedKind::Token, "t/x", b"\x01t\x01\x04x"),
+        (ManagedKind::Slot, "12", b"\0\x01\x0512"),
     ] {
         let key = ManagedKey::of(kind, name).unwrap();
         assert_eq!(encoded(|out| key.encode(out)), expected);

@@ -75,7 +75,7 @@ const SESSION: Format<SessionRecord> = Format {
     encode: SessionRecord::encode,
     decode: SessionRecord::decode,
     is_open_ended: false,
-    known: 1,
+    known: 2,
 };
 /// A truncated record has fewer queues, and may be valid.
 const RECEIVED: Format<ReceivedRecord> = Format {

@@ -381,6 +381,7 @@ impl Node {
             away_since: None,
             will: None,
             replays: Vec::new(),
+            answered_as: None,
         };
         self.shard.put_session(tenant, client_id, record.clone());
         self.now.sessions.insert((tenant, client_id.into()), record);

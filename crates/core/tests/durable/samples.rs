@@ -157,8 +157,9 @@ prop_compose! {
         away_since in option::of(time()),
         will in option::of(will()),
         replays in vec(replay(), 0..3),
+        answered_as in option::of(number()),
     ) -> SessionRecord {
-        SessionRecord { number, user, expiry, away_since, will, replays }
+        SessionRecord { number, user, expiry, away_since, will, replays, answered_as }
     }
 }
 

@@ -162,6 +162,7 @@ fn what_was_written_is_found_again() {
         away_since: None,
         will: None,
         replays: Vec::new(),
+        answered_as: None,
     };
     shard.put_session(TENANT, "client", session_record);
     let gone = shard.new_session_number();

@@ -244,6 +244,22 @@ impl Bindings {
         self.put_in_force(&mut declared);
     }
 
+    /// Looks up which broker has the entities of the tenant, and puts the bindings in force, or out of force.
+    pub(crate) fn look_for_home(&self) {
+        if let Some(remote) = &self.remote {
+            let mut declared = self.declared.lock();
+            remote.look_for_home();
+            self.put_in_force(&mut declared);
+        }
+    }
+
+    /// Forgets the stored bindings, which another broker has now.
+    pub(crate) fn forget_stored(&self) {
+        let mut declared = self.declared.lock();
+        declared.stored.clear();
+        self.put_in_force(&mut declared);
+    }
+
     /// Puts the declared bindings in force. A binding that has not changed stays the same object; a changed
     /// one keeps its counters.
     fn put_in_force(&self, declared: &mut Declared) {
@@ -251,7 +267,7 @@ impl Bindings {
         let mut all = BTreeMap::new();
         let Declared { configured, stored, counts } = declared;
         let home = self.remote.as_ref().map_or(Home::Each, Remote::home);
-        let are_here = !matches!(home, Home::Elsewhere(_));
+        let are_here = matches!(home, Home::Each | Home::Here);
         let stored =
             stored.values().filter(|_| are_here).map(|(binding, _)| (binding, DeclaredBy::Admin));
         let configured = configured.iter().filter(|_| are_here);
@@ -282,7 +298,7 @@ impl Bindings {
         let table = Arc::new(Table::new(all));
         *self.table.write() = Arc::clone(&table);
         self.generation.fetch_add(1, Ordering::Release);
-        if let Some(remote) = self.remote.as_ref().filter(|_| home == Home::Here) {
+        if let Some(remote) = self.remote.as_ref().filter(|_| home != Home::Each) {
             // Messages that are published at other brokers come here for the sake of bindings, as for that of sessions.
             table.filters().for_each(|filter| remote.subscribed(filter));
             before.filters().for_each(|filter| remote.unsubscribed(filter));

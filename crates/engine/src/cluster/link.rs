@@ -95,6 +95,12 @@ impl Link {
         state.outgoing.has_room(false) && state.held_bytes <= CONGESTED
     }
 
+    /// Whether everything that was added has been acknowledged.
+    pub(super) fn is_drained(&self) -> bool {
+        let state = self.state.lock();
+        state.outgoing.is_empty() && state.held_bytes == 0
+    }
+
     /// Adds a run of `count` messages, and wakes the owner of the connection. Returns the sequence number, or `None` if
     /// the messages may be lost and there is no room. Others are added in any case: whoever adds them has asked whether
     /// there [is room](Self::has_room).

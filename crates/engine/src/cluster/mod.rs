@@ -12,19 +12,25 @@
 //! | `inbound.rs` | messages of one thread of another broker |
 //! | `left.rs` | messages of shared subscriptions for a broker that is down |
 //! | `replicas.rs` | what is known of the replicas that another broker has |
+//! | `slots.rs` | which broker has the sessions of which clients, and what belongs to which tenant as a whole |
+//! | `holds.rs` | times in which nothing is published, while a slot is moved |
 
+mod holds;
 mod inbound;
 mod left;
 mod link;
 mod remote;
 mod replicas;
+mod slots;
 
+pub use holds::Hold;
 pub use inbound::Inbound;
 pub use left::LeftRun;
 pub use link::{Link, LinkCounts};
 pub(crate) use remote::Origin;
 pub use remote::{MemberRef, Remote};
 pub use replicas::{ReplicaCounts, Replicas};
+pub use slots::{Moved, Owner, Slots};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use barid_core::ids::ShardIndex;
 use barid_core::time::MonoTime;
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
-use barid_peers::{Change, Heard, Interest, Object, PARTS, Part, Placement};
+use barid_peers::{Change, Heard, Interest, Object, PARTS, Part};
 use foldhash::quality::SeedableRandomState;
 use hashbrown::HashMap;
 use mqtt_proto::{QoS, topic};
@@ -41,6 +47,7 @@ use crate::durable::Commits;
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::sync::{Mutex, RwLock};
+use holds::Holds;
 
 /// The subscriptions of other brokers to topics of one tenant.
 type RemoteIndex = TopicIndex<MemberRef>;
@@ -85,8 +92,9 @@ pub struct Cluster {
     serves_until: AtomicU64,
     /// Whether the broker takes clients.
     takes_clients: AtomicBool,
-    /// Which broker has what belongs to a tenant as a whole, and the name of this one.
-    homes: Option<(Placement, Box<str>)>,
+    /// Which broker has which sessions, and what belongs to which tenant as a whole; `None`: each has its own.
+    slots: Option<Arc<Slots>>,
+    holds: Holds,
     random: Random,
 }
 
@@ -97,6 +105,8 @@ pub enum Home {
     Each,
     /// This broker.
     Here,
+    /// This broker, but it is being moved to another one, and takes nothing.
+    Closed,
     /// Another one.
     Elsewhere(MemberRef),
 }
@@ -134,16 +144,17 @@ pub struct ClusterSize {
 impl Cluster {
     /// Creates a cluster without other brokers. `shards` is the number of shards of the data directory.
     ///
-    /// `homes`: which broker has what belongs to a tenant as a whole, and the name of this one; `None`: each one has its own.
+    /// `slots`: which broker has which sessions, and what belongs to which tenant as a whole; `None`: each one has its
+    /// own.
     ///
     /// # Panics
-    /// There are more homes than places for other brokers.
+    /// More brokers have slots than there are places for other brokers.
     pub fn new(
         size: ClusterSize,
         shards: usize,
         random: Random,
         teller: Box<dyn Teller>,
-        homes: Option<(Placement, Box<str>)>,
+        slots: Option<Arc<Slots>>,
     ) -> Self {
         let ClusterSize { members, threads, origin } = size;
         let source = |index: usize| {
@@ -164,11 +175,12 @@ impl Cluster {
             origin,
             serves_until: AtomicU64::default(),
             takes_clients: AtomicBool::default(),
-            homes,
+            slots,
+            holds: Holds::default(),
             random,
         };
-        if let Some((placement, me)) = &cluster.homes {
-            for home in placement.homes().iter().filter(|home| ***home != **me) {
+        if let Some(slots) = &cluster.slots {
+            for home in slots.placement().homes().iter().filter(|home| **home != *slots.me()) {
                 cluster.place(home).expect("there is a place for each home");
             }
         }
@@ -177,11 +189,42 @@ impl Cluster {
 
     /// Returns the broker that has what belongs to a tenant as a whole.
     pub fn home_of_tenant(&self, tenant: &str) -> Home {
-        let Some((placement, me)) = &self.homes else { return Home::Each };
-        match placement.home_of_tenant(tenant) {
-            home if *home == **me => Home::Here,
-            home => Home::Elsewhere(self.place(home).expect("it has had a place from the start")),
+        let Some(slots) = &self.slots else { return Home::Each };
+        match slots.owner_of_tenant(tenant) {
+            Owner::Here => Home::Here,
+            Owner::Closed => Home::Closed,
+            // Without a place, it cannot be reached.
+            Owner::Elsewhere(home) => self.place(&home).map_or(Home::Closed, Home::Elsewhere),
         }
+    }
+
+    /// Which broker has which sessions, and what belongs to which tenant as a whole; `None`: each has its own.
+    pub fn slots(&self) -> Option<&Arc<Slots>> {
+        self.slots.as_ref()
+    }
+
+    /// Lets nothing be published here before `until`, unless the returned value is dropped before.
+    pub fn hold(&self, until: MonoTime) -> Hold {
+        self.holds.begin(until)
+    }
+
+    /// Whether nothing is to be published now, because a slot is being moved.
+    #[inline]
+    pub fn is_held(&self, now: MonoTime) -> bool {
+        self.holds.are_in_force(now)
+    }
+
+    /// Whether all messages for other brokers that can be reached have been acknowledged.
+    pub fn is_drained(&self) -> bool {
+        let mut links = self.links.iter().filter(|link| self.can_be_reached(link.member()));
+        links.all(|link| link.is_drained())
+    }
+
+    /// Returns what must be done before all subscriptions that there are now have an effect on all brokers that may
+    /// acknowledge messages.
+    pub fn all_heard(&self) -> Commits {
+        let version = self.interest.lock().version();
+        self.heard_up_to(version)
     }
 
     /// The sources of progress of the cluster, which follow the shards.
@@ -383,6 +426,12 @@ impl Cluster {
         let Some(version) = self.interest.lock().version_of(tenant, filter) else {
             return Commits::default();
         };
+        self.heard_up_to(version)
+    }
+
+    /// Returns what must be done before all brokers that may acknowledge messages have heard of the subscriptions up to a
+    /// version.
+    fn heard_up_to(&self, version: u64) -> Commits {
         let places = (self.first_source..).zip(&self.members);
         let waited_for = places.filter(|(_, place)| place.is_waited_for.load(Ordering::SeqCst));
         waited_for

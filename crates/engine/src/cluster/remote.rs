@@ -1,6 +1,7 @@
 //! The other brokers, as one tenant sees them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use barid_core::commits::LOST;
 use barid_core::time::MonoTime;
@@ -39,8 +40,8 @@ pub struct Remote {
     /// The name of the tenant.
     tenant: Arc<str>,
     index: Arc<RemoteIndex>,
-    /// The broker that has what belongs to the tenant as a whole.
-    home: Home,
+    /// The broker that has what belongs to the tenant as a whole, as [`encode`] writes it.
+    home: AtomicU32,
 }
 
 /// The origin of messages that leave this broker.
@@ -58,12 +59,25 @@ impl Remote {
     /// Returns what the tenant of this name has of the cluster.
     pub(crate) fn of(cluster: &Arc<Cluster>, tenant: &str) -> Self {
         let (index, home) = (cluster.index(tenant), cluster.home_of_tenant(tenant));
+        let home = AtomicU32::new(encode(home));
         Self { cluster: Arc::clone(cluster), tenant: tenant.into(), index, home }
     }
 
     /// The broker that has what belongs to the tenant as a whole.
     pub fn home(&self) -> Home {
-        self.home
+        decode(self.home.load(Ordering::Acquire))
+    }
+
+    /// Looks up which broker has what belongs to the tenant as a whole. Returns the one that had it before.
+    pub(crate) fn look_for_home(&self) -> Home {
+        let home = self.cluster.home_of_tenant(&self.tenant);
+        decode(self.home.swap(encode(home), Ordering::AcqRel))
+    }
+
+    /// [`Cluster::is_held`].
+    #[inline]
+    pub(crate) fn is_held(&self, now: MonoTime) -> bool {
+        self.cluster.is_held(now)
     }
 
     /// [`Cluster::serves`].
@@ -270,6 +284,30 @@ impl Remote {
             }
             None => count,
         }
+    }
+}
+
+/// Codes of [`Home`]s without a number; that of another broker is [`ELSEWHERE`] and the number of its place.
+const EACH: u32 = 0;
+const HERE: u32 = 1;
+const CLOSED: u32 = 2;
+const ELSEWHERE: u32 = 3;
+
+fn encode(home: Home) -> u32 {
+    match home {
+        Home::Each => EACH,
+        Home::Here => HERE,
+        Home::Closed => CLOSED,
+        Home::Elsewhere(member) => ELSEWHERE + u32::from(member.0),
+    }
+}
+
+fn decode(home: u32) -> Home {
+    match home {
+        EACH => Home::Each,
+        HERE => Home::Here,
+        CLOSED => Home::Closed,
+        other => Home::Elsewhere(MemberRef(u8::try_from(other - ELSEWHERE).expect("a place"))),
     }
 }
 

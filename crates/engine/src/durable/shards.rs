@@ -117,7 +117,12 @@ impl Shards {
     /// about many keys waits for the slowest of the shards that have these keys; and fewer shards have larger
     /// batches.
     pub fn of_key(&self, tenant: &str, key: &[u8]) -> ShardIndex {
-        among(self.shards.len().div_ceil(2), tenant, key)
+        among(self.count_of_keys().into(), tenant, key)
+    }
+
+    /// Number of shards that have keys of the state store: the first ones.
+    pub fn count_of_keys(&self) -> ShardIndex {
+        ShardIndex::try_from(self.shards.len().div_ceil(2)).expect("shards are few")
     }
 
     /// The progress of all shards.

@@ -69,7 +69,7 @@ pub use placement::place_subscriptions;
 pub use properties::{MessageProperties, Work};
 pub use queue::Queue;
 pub use receivers::{Inbox, Told, new_receiver_id};
-pub use recovery::Recovering;
+pub use recovery::{Recovering, shard_of_path};
 pub use registry::{Admits, Entities, EntityError, Node};
 pub use rule::{
     Correlation, Expression, FilterType, PropertyValue, RuleDefinition, RuleProperties, TypedValue,

@@ -10,10 +10,11 @@ use barid_core::ids::QueueNumber;
 
 use super::configured::{Configured, Definition, Stored};
 use super::definition::{QueueProperties, TopicProperties};
-use super::path::split_subscription;
+use super::path::{self, split_subscription};
 use super::queue::Queue;
 use super::registry::{Entities, Node};
 use super::topic::Topic;
+use crate::account::Account;
 use crate::durable::{Commits, DurableShard};
 
 /// The entities found in one store. Subscriptions are [joined](Recovering::join) to their topics when the whole
@@ -113,6 +114,13 @@ fn adopt(topic: &Topic, queue: &Arc<Queue>) {
     }
     topic.add(Arc::clone(queue));
     entities_of(queue).put_recovered(Node::Queue(Arc::clone(queue)));
+}
+
+/// Returns the shard of an entity of a tenant, by the path that it is stored under.
+pub fn shard_of_path(tenant: &Account, path: &str) -> Arc<DurableShard> {
+    let key = path::key(path);
+    let of_shard = split_subscription(&key).map_or(&*key, |(topic, _)| topic);
+    tenant.shards.of(&tenant.name, of_shard)
 }
 
 fn entities_of(queue: &Queue) -> Arc<Entities> {

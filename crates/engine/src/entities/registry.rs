@@ -682,13 +682,9 @@ impl Entities {
         of_shard.for_each(|queue| queue.leave());
     }
 
-    /// Removes the entities of an earlier tenure of a shard that were not found when it was opened: they no longer
-    /// exist.
-    pub fn forget_closed(&self, opened: &Arc<DurableShard>) {
-        self.nodes.write().retain(|_, node| {
-            let shard = node.entity().shard();
-            shard.index() != opened.index() || Arc::ptr_eq(shard, opened)
-        });
+    /// Forgets the entities for which `stays` returns false. What they had is in the store, or nowhere.
+    pub fn retain(&self, stays: impl Fn(&Queue) -> bool) {
+        self.nodes.write().retain(|_, node| stays(node.entity()));
     }
 
     fn check_room(&self, count: usize) -> Result<(), EntityError> {

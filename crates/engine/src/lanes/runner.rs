@@ -164,7 +164,7 @@ impl Runner {
         } else if self.ready.is_empty() {
             let waits = self.outs.iter().any(|out| !out.is_open) || !self.held_back.0.is_empty();
             waits.then_some(RETRY)
-        } else if self.context.engine.shards.any_refuses() {
+        } else if !self.may_publish() {
             Some(RETRY)
         } else {
             return true;
@@ -185,9 +185,17 @@ impl Runner {
         self.settle_durable();
         self.try_again();
         self.open_missing();
-        if !self.context.engine.shards.any_refuses() {
+        let engine = Arc::clone(&self.context.engine);
+        let _round = engine.rounds.begin(self.context.worker.id);
+        if self.may_publish() {
             self.work();
         }
+    }
+
+    /// Whether messages may be published now: no shard is closed or full, and no slot is being moved.
+    fn may_publish(&self) -> bool {
+        let engine = &self.context.engine;
+        !engine.shards.any_refuses() && !engine.is_held()
     }
 
     /// Closes all lanes, which gives their messages back.

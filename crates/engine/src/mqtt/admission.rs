@@ -224,7 +224,7 @@ pub fn admit(
         pending: None,
         metered,
         is_paced,
-        without_quorum_until: None,
+        cluster_waits_until: None,
         tap: None,
     };
     let told = &client.as_told();

@@ -108,7 +108,7 @@ pub struct Client {
     /// Whether a quota limits what is sent to the client.
     pub(super) is_paced: bool,
     /// Until when the client is not read from, because the broker has not the quorum of its cluster. Then it looks again.
-    pub(super) without_quorum_until: Option<MonoTime>,
+    pub(super) cluster_waits_until: Option<MonoTime>,
     /// Receives copies of what passes on the connection.
     pub(super) tap: Option<Arc<dyn Tap>>,
 }
@@ -162,7 +162,7 @@ impl Client {
     /// Time at which [`Self::on_time`] must be called at the latest.
     pub fn deadline(&self) -> Option<MonoTime> {
         let keep_alive = self.keep_alive.deadline_ms().map(MonoTime::from_millis);
-        let waits = [self.metered.waits_until(), self.without_quorum_until].into_iter().flatten();
+        let waits = [self.metered.waits_until(), self.cluster_waits_until].into_iter().flatten();
         [keep_alive, waits.max(), self.paced_until()].into_iter().flatten().min()
     }
 
@@ -184,7 +184,7 @@ impl Client {
             // The client may have sent packets that the broker has not read, because of a quota.
             self.keep_alive.packet_received(now.as_millis());
         }
-        Ok(was_held_back && !self.waits_for_quorum(now) && !self.metered.waits(now))
+        Ok(was_held_back && !self.waits_for_cluster(now) && !self.metered.waits(now))
     }
 
     /// Whether the connection may move to another thread: messages of that thread reach other brokers on links of its
@@ -297,7 +297,9 @@ impl Client {
             };
             let worker = &turn.context.worker;
             if !self.may_be_answered(worker, turn.scratch, header)
-                || (header.packet_type() == PacketType::Publish && !self.may_publish(worker))
+                || (header.packet_type() == PacketType::Publish
+                    && (self.is_held(turn.context.worker.now)
+                        || !self.may_publish(&turn.context.worker)))
             {
                 self.interrupted = true;
                 break;

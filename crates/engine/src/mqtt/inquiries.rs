@@ -28,12 +28,12 @@ enum Fate {
 
 impl Client {
     /// Has another broker carry out the requests of the run. They are acknowledged when it has, and their changes are
-    /// durable.
+    /// durable. `None`: the state store is being moved, and takes none.
     pub(super) fn inquire(
         &mut self,
         turn: &mut Turn<'_>,
         bytes: &mut [u8],
-        home: MemberRef,
+        home: Option<MemberRef>,
     ) -> Result<(), End> {
         let (session, tenant) = (self.session.clone(), Arc::clone(&self.tenant));
         let permissions = self.permissions.clone();
@@ -91,7 +91,17 @@ impl Client {
                         .is_none_or(|key| permissions.is_none_or(|own| own.may_touch(verb, key)));
                     if !may_touch {
                         Fate::Refused(Some(verb), Refusal::NotAuthorized)
-                    } else if !remote.takes_requests(&context.worker, home) {
+                    } else if let Some(home) =
+                        home.filter(|home| remote.takes_requests(&context.worker, *home))
+                    {
+                        let sent = (*id, is_repeated);
+                        let inquiry = inquiring.inquiry(InquiryKind::Request, sent, user);
+                        let (client_id, worker) = (&session.client_id, &context.worker);
+                        let (_, packet) = messages.as_published(index..index + 1);
+                        // Before: the answer may come at once, on another thread.
+                        pending.add();
+                        Fate::Sent(remote.inquire(worker, home, client_id, inquiry, packet))
+                    } else {
                         if is_repeated {
                             // It may have been carried out before.
                             ended = Err(End::Refused(
@@ -101,14 +111,6 @@ impl Client {
                             break;
                         }
                         Fate::Refused(Some(verb), Refusal::QuotaExceeded)
-                    } else {
-                        let sent = (*id, is_repeated);
-                        let inquiry = inquiring.inquiry(InquiryKind::Request, sent, user);
-                        let (client_id, worker) = (&session.client_id, &context.worker);
-                        let (_, packet) = messages.as_published(index..index + 1);
-                        // Before: the answer may come at once, on another thread.
-                        pending.add();
-                        Fate::Sent(remote.inquire(worker, home, client_id, inquiry, packet))
                     }
                 }
             };

@@ -1,4 +1,4 @@
-//! When an MQTT client is read from: the quotas of rates, and the quorum of the cluster.
+//! When an MQTT client is read from: the quotas of rates, the quorum of the cluster, and slots that are being moved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ const ANSWERS_MAX: u64 = 64 * 1024;
 const QUORUM_MARGIN: Duration = Duration::from_millis(100);
 
 /// Time after which a client that is not read from is looked at again.
-const QUORUM_AGAIN: Duration = Duration::from_millis(50);
+const CLUSTER_AGAIN: Duration = Duration::from_millis(50);
 
 /// Length of an acknowledgement without properties.
 const ACK_LEN: usize = 4;
 
 impl Client {
-    /// Whether the client must not be read from now, because of a quota, or because the broker has not the quorum.
+    /// Whether the client must not be read from now, because of a quota, or because of the cluster.
     pub fn is_held_back(&self) -> bool {
-        self.metered.waits_until().is_some() || self.without_quorum_until.is_some()
+        self.metered.waits_until().is_some() || self.cluster_waits_until.is_some()
     }
 
     /// Whether the client must not be read from now, because of a quota for what it sends.
@@ -55,7 +55,7 @@ impl Client {
     /// [`Self::on_time`]. [`Self::has_read`] must be called next.
     pub fn may_read(&mut self, worker: &Worker, most: usize) -> usize {
         self.check_quotas(worker);
-        if self.metered.waits(worker.now) || self.waits_for_quorum(worker.now) {
+        if self.metered.waits(worker.now) || self.waits_for_cluster(worker.now) {
             return 0;
         }
         let Some(bytes) = &mut self.metered.bytes else { return most };
@@ -63,13 +63,24 @@ impl Client {
         granted.map_or(0, |granted| usize::try_from(granted).unwrap_or(most))
     }
 
-    /// Whether the client must not be read from now because the broker has not the quorum of its cluster, or is about to lose it.
-    /// Packets that are not read need no acknowledgement.
-    pub(super) fn waits_for_quorum(&mut self, now: MonoTime) -> bool {
-        let serves = |remote: &Remote| remote.serves(now.after(QUORUM_MARGIN));
+    /// Whether the client must not be read from now because the broker has not the quorum of its cluster, or is about to lose it,
+    /// or because a slot is being moved. Packets that are not read need no acknowledgement.
+    pub(super) fn waits_for_cluster(&mut self, now: MonoTime) -> bool {
+        let serves =
+            |remote: &Remote| remote.serves(now.after(QUORUM_MARGIN)) && !remote.is_held(now);
         let waits = !self.tenant.remote.as_ref().is_none_or(serves);
-        self.without_quorum_until = waits.then(|| now.after(QUORUM_AGAIN));
+        self.cluster_waits_until = waits.then(|| now.after(CLUSTER_AGAIN));
         waits
+    }
+
+    /// Whether nothing must be published now because a slot is being moved.
+    #[inline]
+    pub(super) fn is_held(&mut self, now: MonoTime) -> bool {
+        let is_held = self.tenant.remote.as_ref().is_some_and(|remote| remote.is_held(now));
+        if is_held {
+            self.cluster_waits_until = Some(now.after(CLUSTER_AGAIN));
+        }
+        is_held
     }
 
     /// Counts bytes that were read from the client, perhaps none.

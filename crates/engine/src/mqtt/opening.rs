@@ -12,6 +12,7 @@ use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic}
 use super::revoking::revoke;
 use super::wanted::{Refusal, Wanted, window};
 use crate::access::Permissions;
+use crate::cluster::Owner;
 use crate::context::Context;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
@@ -66,6 +67,14 @@ pub(super) fn open_session(
         return Err(Refusal::new(
             ReasonCode::NotAuthorized,
             "the client identifier belongs to another user",
+        ));
+    }
+    if (!opening.clean_start || wanted.expiry > 0)
+        && is_moved(context, tenant, opening.client_id)
+    {
+        return Err(Refusal::new(
+            ReasonCode::ServerUnavailable,
+            "the session is moved to another broker: try again",
         ));
     }
     let stores = wanted.expiry > 0 && (wanted.persist || tenant.durability().stores_sessions());
@@ -179,6 +188,19 @@ pub(super) fn open_session(
         context.finish_session(tenant, &old, retired);
     }
     Ok((session, epoch, revoked))
+}
+
+/// Whether the sessions of a slot are being moved, or were moved, to another broker after the client was let in here.
+fn is_moved(context: &Context, tenant: &Tenant, client_id: &str) -> bool {
+    let slots = context.engine.cluster.as_ref().and_then(|cluster| cluster.slots());
+    slots.is_some_and(|slots| {
+        let slot = slots.slot(&tenant.name, client_id);
+        match slots.owner(slot) {
+            Owner::Here => false,
+            Owner::Closed => true,
+            Owner::Elsewhere(_) => slots.place(slot).generation > 0,
+        }
+    })
 }
 
 /// Returns the Topic Filter behind `$share/{name}/`, or the filter itself.

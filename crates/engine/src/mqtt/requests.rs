@@ -34,8 +34,10 @@ impl Client {
         turn: &mut Turn<'_>,
         bytes: &mut [u8],
     ) -> Result<(), End> {
-        if let Home::Elsewhere(home) = self.tenant.home() {
-            return self.inquire(turn, bytes, home);
+        match self.tenant.home() {
+            Home::Each | Home::Here => {}
+            Home::Closed => return self.inquire(turn, bytes, None),
+            Home::Elsewhere(home) => return self.inquire(turn, bytes, Some(home)),
         }
         let since = turn.context.engine.clock.instant();
         let session = self.session.clone();

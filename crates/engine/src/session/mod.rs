@@ -308,18 +308,22 @@ impl Session {
         }
     }
 
-    /// Detaches the connection of `epoch`, which has ended.
+    /// Detaches the connection of `epoch`, which has ended and [owns](Self::is_owned_by) the session. It may have been
+    /// [closed](Self::close_connection) before.
     pub fn detach(&self, epoch: u32) -> Detached {
         let mut outlet = self.outlet.lock();
-        if outlet.epoch != epoch || outlet.link.is_none() {
-            return Detached::TakenOver;
+        if outlet.link.is_some() {
+            if outlet.epoch != epoch {
+                return Detached::TakenOver;
+            }
+            self.online.store(false, Ordering::Relaxed);
+            outlet.detach();
         }
-        self.online.store(false, Ordering::Relaxed);
-        outlet.detach();
         Detached::Away { epoch: outlet.epoch }
     }
 
-    /// Takes the session from its connection, if it has one, and closes the connection.
+    /// Takes the session from its connection, if it has one, and closes the connection. The session counts as away when the
+    /// connection has ended.
     pub fn close_connection(&self, reason: ReasonCode) {
         let mut outlet = self.outlet.lock();
         self.online.store(false, Ordering::Relaxed);

@@ -38,7 +38,8 @@ impl Session {
         // The number of a stored session begins with the index of its shard, which is small enough to leave
         // this bit 0.
         const NOT_STORED: SessionNumber = 1 << 63;
-        self.durable.as_ref().map_or(NOT_STORED | self.id, |durable| durable.number)
+        let number = self.durable.as_ref().map(|durable| durable.number);
+        number.map_or(NOT_STORED | self.id, |own| self.account.answered_as.of(own).unwrap_or(own))
     }
 
     /// Whether the session is stored and its shard takes nothing new.
@@ -130,6 +131,7 @@ impl Session {
             away_since: state.away_since,
             will,
             replays: replays.collect(),
+            answered_as: self.account.answered_as.of(durable.number),
         };
         shard.put_session(durable.tenant, client_id, record);
     }

@@ -61,6 +61,11 @@ impl Context {
                 return Commits::default();
             }
             InquiryKind::Request if run.is_empty() => return Commits::default(),
+            InquiryKind::Request if !matches!(tenant.home(), Home::Here | Home::Each) => {
+                // The state store is moving, or was moved. The request may have been carried out before.
+                self.tell(&tenant, &guest, ToldKind::Busy, Commits::default(), (true, &[]));
+                return Commits::default();
+            }
             InquiryKind::Request => {}
         }
         let since = engine.clock.instant();

@@ -35,12 +35,11 @@ pub struct Guest {
 impl Guest {
     /// Returns the client of `broker` that has sent an inquiry.
     pub fn of(member: MemberRef, broker: &str, client_id: &str, inquiry: &Inquiry<'_>) -> Self {
-        let session = format!("{broker}/{:x}", inquiry.session);
         Self {
             member,
             connection: inquiry.connection,
             client_id: client_id.into(),
-            session: OF_GUESTS | xxh3_64(session.as_bytes()) >> 16,
+            session: guest_number(broker, inquiry.session),
             is_stored: inquiry.is_stored,
         }
     }
@@ -49,6 +48,15 @@ impl Guest {
     pub fn id(&self) -> u64 {
         id(self.member, self.connection)
     }
+}
+
+/// Returns the number that stands for a session of another broker. If the session has been moved from broker to broker, it
+/// has that number already.
+pub fn guest_number(broker: &str, session: SessionNumber) -> SessionNumber {
+    if session & OF_GUESTS == OF_GUESTS && session >> 63 == 0 {
+        return session;
+    }
+    OF_GUESTS | xxh3_64(format!("{broker}/{session:x}").as_bytes()) >> 16
 }
 
 fn id(member: MemberRef, connection: u64) -> u64 {

@@ -26,7 +26,7 @@ mod timings;
 pub use envelope::Envelope;
 pub use execute::{Asker, Requester, Unanswered};
 pub use following::{Notice, Notices, Watching};
-pub use guests::{Guest, Watched};
+pub use guests::{Guest, Watched, guest_number};
 pub use inquirers::{Inquirer, Inquirers, Pending};
 pub use request_times::RequestTimes;
 pub use timings::Timings;
@@ -174,6 +174,14 @@ impl StateStore {
         ended.sort_unstable();
         ended.dedup();
         ended.into_iter().for_each(|session| self.forget_session(tenant, session));
+    }
+
+    /// Gives the answers of a session the number under which it is known from now on: it is moved to another broker.
+    pub fn rename_session(&self, tenant: &Account, from: SessionNumber, to: SessionNumber) {
+        for shard in tenant.shards.iter() {
+            let mut following = Following::new(&shard, tenant.stored_number());
+            self.partition(shard.index()).rename_session(from, to, &mut following);
+        }
     }
 
     /// Forgets the answers to a session that has ended: none of its requests can come again.

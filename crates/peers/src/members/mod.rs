@@ -30,7 +30,7 @@ use std::time::Duration;
 use barid_core::time::{MonoTime, WallTime};
 
 use crate::error::Refusal;
-use crate::frame::{Heartbeat, Seen, Verdict};
+use crate::heartbeat::{Heartbeat, Seen, Verdict};
 use crate::identity::Identity;
 use contact::Contact;
 

@@ -15,7 +15,7 @@ use barid_core::time::MonoTime;
 
 use super::contact::{Contact, Doubt};
 use super::{Event, Member, Members, State, Timing};
-use crate::frame::{Seen, Verdict};
+use crate::heartbeat::{Seen, Verdict};
 
 /// The end of time.
 const ALWAYS: MonoTime = MonoTime::from_millis(u64::MAX);

@@ -1,15 +1,19 @@
-//! `/v1/cluster`: the cluster, as this broker sees it, and `/v1/cluster/slots`: which broker has which sessions.
+//! `/v1/cluster`: the cluster, as this broker sees it, and `/v1/cluster/slots`: which broker has which sessions, and moves of
+//! slots.
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use barid_engine::cluster::{Moved, Slots};
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Served;
 use super::answer::{Answer, Refusal};
 use super::rfc3339::Rfc3339;
-use crate::cluster::{Clustering, MemberView, Problem};
+use super::{Served, body};
+use crate::cluster::{Clustering, Given, MemberView, NotMoved, Problem, WantedMove};
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Cluster)]
@@ -73,7 +77,7 @@ pub async fn show(State(served): State<Served>) -> Answer<Described> {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SlotList)]
-pub struct Slots {
+pub struct ListedSlots {
     slots: Vec<Slot>,
 }
 
@@ -84,6 +88,11 @@ struct Slot {
     broker: String,
     /// The state of this broker.
     state: &'static str,
+    /// Number of times that the slot was moved.
+    generation: u64,
+    /// The broker that is about to get the slot; `None`: it is not being moved, or the broker that is asked does not have
+    /// it.
+    moving_to: Option<String>,
 }
 
 /// Which slots are wanted.
@@ -99,19 +108,15 @@ pub struct WantedSlots {
 #[utoipa::path(
     get, path = "/v1/cluster/slots", operation_id = "list_slots",
     params(WantedSlots),
-    responses((status = 200, body = Slots))
+    responses((status = 200, body = ListedSlots))
 )]
 pub async fn slots(
     State(served): State<Served>,
     wanted: Result<Query<WantedSlots>, QueryRejection>,
-) -> Answer<Slots> {
+) -> Answer<ListedSlots> {
     let Query(WantedSlots { tenant }) = wanted?;
     let cluster = cluster_of(&served)?;
-    let Some(placement) = cluster.placement() else {
-        return Err(Refusal::not_found(
-            "this cluster has no slots, because its configuration has no `homes`: a session is at the broker where it began",
-        ));
-    };
+    let map = map_of(cluster)?;
     let members =
         cluster.view(served.shared.engine.clock.now(), served.shared.watchdogs.len()).members;
     let state = |broker: &str| match members.iter().find(|member| member.name == broker) {
@@ -119,13 +124,94 @@ pub async fn slots(
         None if broker == cluster.name() => "up",
         None => "unknown",
     };
-    let of_tenant = tenant.map(|tenant| placement.slot_of_tenant(&tenant));
-    let wanted = (0..placement.slots()).filter(|slot| of_tenant.is_none_or(|only| *slot == only));
+    let of_tenant = tenant.map(|tenant| map.slot_of_tenant(&tenant));
+    let wanted = (0..map.count()).filter(|slot| of_tenant.is_none_or(|only| *slot == only));
     let slots = wanted.map(|slot| {
-        let broker = placement.home_of(slot);
-        Slot { slot, broker: broker.into(), state: state(broker) }
+        let Moved { broker, generation } = map.place(slot);
+        let (state, moving_to) = (state(&broker), cluster.moves.of(slot));
+        Slot { slot, broker: (*broker).into(), state, generation, moving_to }
     });
-    Ok(Json(Slots { slots: slots.collect() }))
+    Ok(Json(ListedSlots { slots: slots.collect() }))
+}
+
+/// Where a slot is to be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = WantedPlace)]
+pub struct WantedPlace {
+    /// The name of the broker that is to have the slot.
+    broker: String,
+}
+
+/// A slot that was moved.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = MovedSlot)]
+pub struct MovedSlot {
+    slot: u16,
+    /// The broker that has it now.
+    broker: String,
+    /// Number of times that the slot was moved.
+    generation: u64,
+    /// Number of its sessions.
+    sessions: usize,
+    /// Size of its contents, in bytes.
+    bytes: usize,
+    /// Time for which its clients could not connect, in milliseconds.
+    closed_ms: u64,
+    /// Time for which no broker took messages from clients, in milliseconds.
+    held_ms: u64,
+    /// Whether the broker has said that it has the slot. Otherwise it takes it over when it can be reached.
+    is_active: bool,
+}
+
+/// Moves a slot to another broker, with its sessions, and with the state store, queues, topics and bindings of its tenants.
+#[utoipa::path(
+    patch, path = "/v1/cluster/slots/{slot}", operation_id = "move_slot",
+    request_body = WantedPlace,
+    responses((status = 200, body = MovedSlot))
+)]
+pub async fn move_slot(
+    State(served): State<Served>,
+    slot: Result<Path<u16>, PathRejection>,
+    text: Bytes,
+) -> Answer<MovedSlot> {
+    let Path(slot) = slot?;
+    let WantedPlace { broker } = body::properties(&text)?;
+    let cluster = cluster_of(&served)?;
+    let map = map_of(cluster)?;
+    if slot >= map.count() {
+        let sentence = format!("there is no slot {slot}; the cluster has {}", map.count());
+        return Err(Refusal::not_found(sentence));
+    }
+    let (reply, outcome) = oneshot::channel();
+    if !cluster.moves.want(WantedMove { slot, to: broker.clone(), reply }) {
+        return Err(Refusal::unavailable("too many slots are being moved: try again later"));
+    }
+    let outcome = outcome.await.map_err(|_| Refusal::unavailable("the broker stops"))?;
+    let Given { generation, sessions, bytes, closed_ms, held_ms, is_active } =
+        outcome.map_err(|reason| match reason {
+            NotMoved::Failed(_) => Refusal::unavailable(reason.to_string()),
+            _ => Refusal::conflict(reason.to_string()),
+        })?;
+    Ok(Json(MovedSlot {
+        slot,
+        broker,
+        generation,
+        sessions,
+        bytes,
+        closed_ms,
+        held_ms,
+        is_active,
+    }))
+}
+
+fn map_of(cluster: &Clustering) -> Result<&Slots, Refusal> {
+    let map = cluster.slots().map(|slots| &**slots);
+    map.ok_or_else(|| {
+        Refusal::not_found(
+            "this cluster has no slots, because its configuration has no `homes`: a session is at the broker where it began",
+        )
+    })
 }
 
 fn cluster_of(served: &Served) -> Result<&Clustering, Refusal> {

@@ -16,7 +16,7 @@ const DESCRIPTION: &str = "Inspects and changes a running broker. Names in a pat
                            `a%2Fb`. Times are in UTC with milliseconds. Later versions may add members to answers.";
 
 /// Parts of paths: their names, and what they stand for.
-const IN_PATHS: [(&str, &str); 12] = [
+const IN_PATHS: [(&str, &str); 13] = [
     ("tenant", "The name of the tenant."),
     ("client", "The MQTT client identifier; of a user, what its name has after the tenant."),
     ("ban", "The id of the ban."),
@@ -29,6 +29,7 @@ const IN_PATHS: [(&str, &str); 12] = [
     ("rule", "The name of the rule."),
     ("binding", "The name of the binding."),
     ("shard", "The number of the shard."),
+    ("slot", "The number of the slot."),
 ];
 
 /// Methods, in the order in which people read them.
@@ -114,7 +115,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     let in_path = names.map(|name| name.trim_start_matches('*')).map(|name| {
         let known = IN_PATHS.iter().find(|(known, _)| *known == name);
         let (_, description) = known.expect("every part of a path is described");
-        let kind = if matches!(name, "id" | "shard") { "integer" } else { "string" };
+        let kind = if matches!(name, "id" | "shard" | "slot") { "integer" } else { "string" };
         json!({ "name": name, "in": "path", "required": true, "description": description, "schema": { "type": kind } })
     });
     let mut parameters: Vec<Value> = in_path.collect();

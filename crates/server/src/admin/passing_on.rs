@@ -12,6 +12,7 @@ use axum::extract::Request;
 use axum::http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
 use axum::response::{IntoResponse as _, Response};
 use barid_engine::amqp::Keys as _;
+use barid_engine::cluster::Owner;
 use barid_peers::Protocol;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -37,6 +38,9 @@ const OF_TENANT: [&str; 4] = [
     "/v1/tenants/{tenant}/bindings",
 ];
 
+/// The path of one slot, which the broker that has it moves.
+const SLOT: &str = "/v1/cluster/slots/{slot}";
+
 /// Header that names the broker of the cluster that is to answer.
 pub const BROKER: HeaderName = HeaderName::from_static("barid-broker");
 
@@ -56,6 +60,9 @@ pub fn answers_instead(
 ) -> Result<Option<Box<str>>, Refusal> {
     if request.extensions().get::<PassedOn>().is_some() {
         return Ok(None);
+    }
+    if path == SLOT {
+        return Ok(owner_of_slot(shared, request));
     }
     if is_of_tenant(path) {
         return Ok(home_of(shared, request));
@@ -84,6 +91,16 @@ fn home_of(shared: &Shared, request: &Request) -> Option<Box<str>> {
     // The rest of the path may be no text: names of keys are bytes.
     let (tenant, _) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
     shared.home_elsewhere(&percent_decode_str(tenant).decode_utf8().ok()?)
+}
+
+/// Returns the broker that has the slot that a request is about, if that is another one.
+fn owner_of_slot(shared: &Shared, request: &Request) -> Option<Box<str>> {
+    let slots = shared.cluster.as_ref()?.slots()?;
+    let (_, slot) = request.uri().path().rsplit_once('/')?;
+    match slots.owner(slot.parse().ok().filter(|slot| *slot < slots.count())?) {
+        Owner::Elsewhere(broker) => Some((*broker).into()),
+        Owner::Here | Owner::Closed => None,
+    }
 }
 
 /// Passes a request on to the broker of this name, and returns its answer. `listener`: the address that the client has reached.

@@ -86,6 +86,7 @@ fn described() -> OpenApiRouter<Served> {
         .merge(entities::routes())
         .routes(routes!(cluster::show))
         .routes(routes!(cluster::slots))
+        .routes(routes!(cluster::move_slot))
         .routes(routes!(shards::list))
         .routes(routes!(shards::show, shards::patch))
         .routes(routes!(backup::stream))

@@ -8,12 +8,14 @@ use super::Clustering;
 
 /// Warns of sessions, keys, queues and topics that nobody can use, because others have their slots.
 pub fn warn_of_misplaced(clustering: &Clustering, engine: &Engine) {
-    let Some(placement) = clustering.placement() else { return };
+    if clustering.slots().is_none() {
+        return;
+    }
     let mut sessions = 0;
     for tenant in engine.tenants.all() {
         tenant.sessions.for_each(|session| {
-            let home = placement.home(&tenant.name, &session.client_id);
-            sessions += u64::from(session.durable().is_some() && home != clustering.name());
+            let elsewhere = clustering.session_elsewhere(&tenant.name, &session.client_id);
+            sessions += u64::from(session.durable().is_some() && elsewhere.is_some());
         });
         let Some(home) = clustering.home_elsewhere(&tenant.name) else { continue };
         let keys = tenant.used_state_store().map_or(0, |store| store.usage().keys());
@@ -21,7 +23,7 @@ pub fn warn_of_misplaced(clustering: &Clustering, engine: &Engine) {
         if keys > 0 || has_entities {
             warn!(
                 tenant = &*tenant.name,
-                home,
+                home = &*home,
                 keys,
                 has_entities,
                 "the keys, queues and topics of this tenant in the data directory cannot be used here: the broker in \

@@ -3,27 +3,34 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `misplaced.rs` | what is in the data directory and belongs to other brokers |
+//! | `moves.rs` | slots that change their broker: what is wanted, and what is known of it |
 //! | `proofs.rs` | the secret of the cluster |
 //! | `relays.rs` | clients that have their sessions at another broker than the one that they have reached |
+//! | `staged.rs` | the records of slots that are about to come, in files |
 //! | `stream.rs` | the byte stream of a link |
 //! | `view.rs` | the cluster as operators see it |
 
 mod misplaced;
+mod moves;
 mod proofs;
 mod relays;
+mod staged;
 mod stream;
 mod view;
 
 pub use misplaced::warn_of_misplaced;
+pub use moves::{Given, Moves, NotMoved, WantedMove, follow_moves, note_move, stored};
 pub use relays::{Direction, Guest, NoHome, Operator, Relayed, Relays, Reply, Waiting, Wanted};
+pub use staged::{Staged, StagedSlots};
 pub use stream::LinkStream;
 pub use view::{MemberView, Problem, View};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use barid_core::time::{MonoTime, WallTime};
-use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Teller};
+use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Owner, Slots, Teller};
 use barid_engine::engine::Engine;
 use barid_engine::random::Random;
 use barid_engine::replicating::ObjectName;
@@ -68,7 +75,13 @@ pub struct Clustering {
     /// Changes when this broker begins a new life.
     pub(crate) lives: watch::Sender<u64>,
     /// Which broker has which sessions; `None`: each one those that began there.
-    placement: Option<Placement>,
+    slots: Option<Arc<Slots>>,
+    /// Slots that change their broker.
+    pub(crate) moves: Moves,
+    /// The records of slots that are about to come.
+    pub(crate) staged: StagedSlots,
+    /// Held while slots come, one at a time.
+    pub(crate) adopting: Mutex<()>,
     /// The clients whose sessions are at another broker.
     pub(crate) relays: Relays,
     /// The addresses of other brokers in the configuration.
@@ -88,7 +101,7 @@ impl Clustering {
         address: String,
         (threads, shards): (usize, usize),
         (common, incarnation): (u64, u64),
-        random: Random,
+        (random, data_dir): (Random, &Path),
     ) -> Arc<Self> {
         let placement = settings.placement();
         let me = Identity {
@@ -111,8 +124,8 @@ impl Clustering {
         let origin = origin_of(&settings.broker);
         let size = ClusterSize { members: MEMBERS_MAX, threads, origin };
         // The homes have places from the start, so removals are remembered until they have heard of them.
-        let homes = placement.clone().map(|placement| (placement, settings.broker.as_str().into()));
-        let engine = Arc::new(Cluster::new(size, shards, random, teller, homes));
+        let slots = placement.map(|placement| Arc::new(Slots::new(placement, &settings.broker)));
+        let engine = Arc::new(Cluster::new(size, shards, random, teller, slots.clone()));
         let mut members = Members::new(me, Timing::default(), MEMBERS_MAX, common)
             .of_at_least(settings.homes.len());
         if settings.without_quorum == WithoutQuorum::Serve {
@@ -129,7 +142,10 @@ impl Clustering {
             connected,
             changed,
             lives,
-            placement,
+            slots,
+            moves: Moves::default(),
+            staged: StagedSlots::of(data_dir),
+            adopting: Mutex::default(),
             relays: Relays::default(),
             peers: settings.peers.clone(),
             problems: Mutex::default(),
@@ -173,14 +189,29 @@ impl Clustering {
     }
 
     /// Which broker has which sessions that outlive their connections; `None`: each one those that began there.
-    pub fn placement(&self) -> Option<&Placement> {
-        self.placement.as_ref()
+    pub fn slots(&self) -> Option<&Arc<Slots>> {
+        self.slots.as_ref()
     }
 
-    /// Returns the name of the broker that has what belongs to a tenant as a whole, if that is another one.
-    pub fn home_elsewhere(&self, tenant: &str) -> Option<&str> {
-        let home = self.placement.as_ref()?.home_of_tenant(tenant);
-        (home != self.broker).then_some(home)
+    /// Returns the name of the broker that has what belongs to a tenant as a whole, if it is not to be used here. If that is
+    /// this broker, it is being moved, and nobody can use it.
+    pub fn home_elsewhere(&self, tenant: &str) -> Option<Arc<str>> {
+        let slots = self.slots.as_ref()?;
+        self.elsewhere(slots.owner_of_tenant(tenant))
+    }
+
+    /// Returns the name of the broker that has the session of a client, as [`Self::home_elsewhere`] does.
+    pub fn session_elsewhere(&self, tenant: &str, client_id: &str) -> Option<Arc<str>> {
+        let slots = self.slots.as_ref()?;
+        self.elsewhere(slots.owner_of_session(tenant, client_id))
+    }
+
+    fn elsewhere(&self, owner: Owner) -> Option<Arc<str>> {
+        match owner {
+            Owner::Here => None,
+            Owner::Closed => Some(self.name().into()),
+            Owner::Elsewhere(broker) => Some(broker),
+        }
     }
 
     /// The name of this broker.

@@ -87,6 +87,9 @@ pub enum NoHome {
     /// The broker with this name has not taken the client.
     #[error("the broker {0}, to which the client belongs, does not answer: {1}")]
     NoLink(Box<str>, String),
+    /// What the client belongs to is being moved to another broker, or has been, and this one was asked.
+    #[error("what the client belongs to is being moved to another broker")]
+    Moving,
     /// Too many clients wait.
     #[error("too many clients wait for links to other brokers")]
     Busy,

@@ -122,11 +122,10 @@ fn outlives(connect: &Connect<'_>) -> bool {
     !connect.clean_start || connect.properties.session_expiry_interval().is_some_and(|it| it > 0)
 }
 
-/// Returns the broker that has the session of a client, if that is another one.
-fn placed_elsewhere<'a>(shared: &'a Shared, tenant: &str, client_id: &str) -> Option<&'a str> {
-    let cluster = shared.cluster.as_ref()?;
-    let home = cluster.placement()?.home(tenant, client_id);
-    (home != cluster.name()).then_some(home)
+/// Returns the broker that has the session of a client, if that is another one. If that is this one, the session is being
+/// moved.
+fn placed_elsewhere(shared: &Shared, tenant: &str, client_id: &str) -> Option<Arc<str>> {
+    shared.cluster.as_ref()?.session_elsewhere(tenant, client_id)
 }
 
 impl Waiting {
@@ -148,15 +147,18 @@ impl Connection {
         let cluster = turn.shared.cluster.as_ref()?;
         // A banned address is told so by the broker that it has reached.
         let is_banned = || turn.shared.bans.is_address_banned(self.peer.ip());
-        let placement = cluster.placement().filter(|_| !self.is_passed_on() && !is_banned())?;
+        let slots = cluster.slots().filter(|_| !is_banned())?;
         let connect = Connect::decode(header, body).ok().filter(outlives)?;
         if connect.client_id.is_empty() {
             // The broker that assigns the identifier assigns one of its own.
-            let other = placement.home_of(0);
-            return (!placement.has_home(cluster.name())).then(|| (other.into(), connect));
+            let leaves = !self.is_passed_on() && !slots.has_any();
+            return leaves.then(|| ((*slots.place(0).broker).into(), connect));
         }
         let tenant = tenant_of(connect.username)?;
         let home = placed_elsewhere(turn.shared, tenant, connect.client_id)?;
+        // Another broker has passed the client on because it has not heard yet where the session is. It must not come back
+        // to that broker.
+        let home = if self.is_passed_on() { cluster.name() } else { &home };
         Some((home.into(), connect))
     }
 

@@ -10,12 +10,14 @@
 //! | `control.rs` | the control links, in both directions |
 //! | `carrying.rs` | the message links of the IO threads |
 //! | `replicating.rs` | the replication links: the objects of which all brokers have replicas |
+//! | `moving.rs` | the move links: slots that change their broker |
 //! | `relaying.rs` | the client links: clients that have their sessions at another broker |
 
 mod carrying;
 mod control;
 mod encryption;
 mod greeting;
+mod moving;
 mod relaying;
 mod replicating;
 
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use barid_engine::lanes::Lanes;
 use barid_peers::{Event, Identity, Members, Purpose, State, Timing};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
@@ -44,6 +47,8 @@ use carrying::{carry, hand_in};
 use control::{hear, speak};
 pub use encryption::LinkEncryption;
 use greeting::{Greeted, NoLink, answer, dial};
+use moving::{move_slots, settle_slots, take_slots};
+pub use moving::{forget_moved_away, settle};
 use relaying::{open_links, take_over};
 use replicating::{replicate, take_replicas};
 
@@ -87,6 +92,7 @@ pub struct Stop(watch::Receiver<bool>);
 pub struct Peering {
     clustering: Arc<Clustering>,
     shared: Arc<Shared>,
+    lanes: Lanes,
     threads: IoThreads,
     descriptors: Descriptors,
     encryption: LinkEncryption,
@@ -127,7 +133,7 @@ impl ListeningCluster {
     pub fn start(
         self,
         clustering: Arc<Clustering>,
-        shared: Arc<Shared>,
+        (shared, lanes): (Arc<Shared>, Lanes),
         threads: IoThreads,
         descriptors: Descriptors,
         peers: Vec<String>,
@@ -137,6 +143,7 @@ impl ListeningCluster {
         let peering = Arc::new(Peering {
             clustering,
             shared,
+            lanes,
             threads,
             descriptors,
             encryption: encryption.clone(),
@@ -183,6 +190,10 @@ fn run(runtime: &Runtime, peering: &Arc<Peering>, listener: TcpListener) {
         tokio::spawn(listen(Arc::clone(peering), listener));
         if let Some(wanted) = peering.clustering.relays.take_wanted() {
             tokio::spawn(open_links(Arc::clone(peering), wanted));
+        }
+        if let Some(wanted) = peering.clustering.moves.take_wanted() {
+            tokio::spawn(move_slots(Arc::clone(peering), wanted));
+            tokio::spawn(settle_slots(Arc::clone(peering)));
         }
         for address in &peering.configured {
             peering.reach(address.clone());
@@ -390,6 +401,7 @@ async fn serve(peering: &Arc<Peering>, greeted: Result<Greeted, NoLink>) -> Resu
             hand_in(peering, thread, greeted)
         }
         Purpose::Client => take_over(peering, greeted).await,
+        Purpose::Move => take_slots(peering, greeted).await,
         Purpose::Replication => {
             clustering.on_hello(&peering.shared.engine, peer);
             let place = clustering.place(&peer.name).expect("a member has a place");

@@ -50,6 +50,9 @@ pub async fn open_links(peering: Arc<Peering>, mut wanted: mpsc::Receiver<Wanted
 
 async fn open(peering: &Peering, guest: &Guest) -> Result<LinkStream, NoHome> {
     let (clustering, home) = (&peering.clustering, &guest.home);
+    if **home == *clustering.name() {
+        return Err(NoHome::Moving);
+    }
     let at = clustering.address_of_up(home).ok_or_else(|| NoHome::NotUp(home.clone()))?;
     let link = async {
         let greeted = peering.dial(&at, Purpose::Client).await?;

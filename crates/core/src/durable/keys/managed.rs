@@ -20,6 +20,8 @@ pub enum ManagedKind {
     Ban = 3,
     /// A token of the admin API, by its id.
     Token = 4,
+    /// A slot of the cluster that was moved to another broker, by its number.
+    Slot = 5,
 }
 
 /// The key of a managed object.
@@ -38,7 +40,7 @@ pub struct ManagedKey<'a> {
 
 impl ManagedKind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::User, Self::Tenant, Self::Ban, Self::Token];
+    pub const ALL: [Self; 5] = [Self::User, Self::Tenant, Self::Ban, Self::Token, Self::Slot];
 
     /// Returns the name of the kind, in the singular.
     pub fn name(self) -> &'static str {
@@ -47,6 +49,7 @@ impl ManagedKind {
             Self::Tenant => "tenant",
             Self::Ban => "ban",
             Self::Token => "token",
+            Self::Slot => "slot",
         }
     }
 }

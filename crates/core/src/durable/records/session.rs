@@ -12,7 +12,11 @@ use crate::ids::SessionNumber;
 use crate::message::Message;
 use crate::time::MonoTime;
 
+/// Format version of a record without a former number.
 const VERSION: u8 = 1;
+
+/// Format version of a record that ends with the number under which the state store knows the session.
+const MOVED: u8 = 2;
 
 const USER: u8 = 1 << 0;
 const AWAY: u8 = 1 << 1;
@@ -40,6 +44,9 @@ pub struct SessionRecord {
     pub will: Option<WillRecord>,
     /// The replays that are not finished: retained messages that the client has yet to get.
     pub replays: Vec<ReplayRecord>,
+    /// The number under which the state store notes its answers to the session, if that is not `number`: the session
+    /// has come from another broker.
+    pub answered_as: Option<SessionNumber>,
 }
 
 /// A Will Message (MQTT 5 §3.1.2.5).
@@ -70,7 +77,7 @@ impl SessionRecord {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let will_expiry = self.will.as_ref().and_then(|will| will.expiry);
-        out.push(VERSION);
+        out.push(if self.answered_as.is_some() { MOVED } else { VERSION });
         out.push(
             flag(self.user.is_some(), USER)
                 | flag(self.away_since.is_some(), AWAY)
@@ -92,6 +99,9 @@ impl SessionRecord {
         for replay in &self.replays {
             replay.encode(out);
         }
+        if let Some(number) = self.answered_as {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
     }
 
     /// Reads a record.
@@ -99,7 +109,8 @@ impl SessionRecord {
     /// # Errors
     /// [`RecordError`] if `record` is malformed, or of a later version.
     pub fn decode(record: &[u8]) -> Result<Self, RecordError> {
-        let mut reader = versioned(record, VERSION)?;
+        let is_moved = record.first() != Some(&VERSION);
+        let mut reader = versioned(record, if is_moved { MOVED } else { VERSION })?;
         let flags = reader.u8()?;
         known_flags(flags, USER | AWAY | WILL | WILL_EXPIRES)?;
         let number = reader.u64_be()?;
@@ -121,8 +132,9 @@ impl SessionRecord {
         for _ in 0..reader.varint()? {
             replays.push(ReplayRecord::read(&mut reader)?);
         }
+        let answered_as = if is_moved { Some(reader.u64_be()?) } else { None };
         reader.finish()?;
-        Ok(Self { number, user, expiry, away_since, will, replays })
+        Ok(Self { number, user, expiry, away_since, will, replays, answered_as })
     }
 }
 

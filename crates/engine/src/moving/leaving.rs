@@ -1,0 +1,402 @@
+//! The contents of a slot leave memory, are read from the store, and are forgotten.
+
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use barid_core::durable::keys::{
+    self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueSeenKey,
+    QueueSessionKey, ReceivedKey, SessionKey, StateClockKey, StateKey, SubscriptionKey,
+};
+use barid_core::durable::records::{RecordError, decode_queue_entry};
+use barid_core::durable::EntityRecord;
+use barid_core::ids::StoredAs;
+use barid_core::session::EntryRecord;
+use barid_store::{Keyspace, StoreError};
+use hashbrown::HashSet;
+use mqtt_proto::ReasonCode;
+use thiserror::Error;
+
+use super::records::{BYTES_MAX, Damaged, Record, Records};
+use crate::cluster::Slots;
+use crate::engine::Engine;
+use crate::session::SessionRef;
+use crate::state_store::{Watching, guest_number};
+use crate::tenant::Tenant;
+
+/// The keyspaces with what belongs to a tenant as a whole. A queue comes before what is in it.
+const OF_TENANT: [Keyspace; 9] = [
+    keys::STATE_CLOCKS,
+    keys::STATE,
+    keys::STATE_ANSWERS,
+    keys::ENTITIES,
+    keys::QUEUE_NUMBERS,
+    keys::QUEUE_SESSIONS,
+    keys::QUEUE_ENTRIES,
+    keys::QUEUE_BODIES,
+    keys::QUEUE_SEEN,
+];
+
+/// A slot that is about to leave this broker. It takes no clients any more.
+pub struct Leaving {
+    /// The sessions of the slot.
+    sessions: Vec<(Arc<Tenant>, SessionRef)>,
+    /// The tenants that have their state store and their entities in the slot.
+    tenants: Vec<Arc<Tenant>>,
+}
+
+/// Why the contents of a slot cannot be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// A store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A record cannot be read.
+    #[error("a record cannot be read: {0}")]
+    Record(#[from] RecordError),
+    /// There is too much.
+    #[error("the slot has more than {} MiB; that much cannot be moved", BYTES_MAX >> 20)]
+    TooLarge,
+    /// The records are cut off.
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
+}
+
+impl Leaving {
+    /// Finds the contents of a slot, which must be [closed](Slots::close), or belong to another broker.
+    pub fn of(engine: &Engine, slots: &Slots, slot: u16) -> Self {
+        let (mut sessions, mut tenants) = (Vec::new(), Vec::new());
+        for tenant in engine.tenants.all() {
+            tenant.sessions.for_each(|session| {
+                let outlives = session.durable().is_some() || session.state().expiry > 0;
+                if outlives && slots.slot(&tenant.name, &session.client_id) == slot {
+                    sessions.push((Arc::clone(&tenant), session.clone()));
+                }
+            });
+            if slots.slot_of_tenant(&tenant.name) == slot {
+                tenants.push(tenant);
+            }
+        }
+        Self { sessions, tenants }
+    }
+
+    /// Disconnects the clients that use the contents: those with sessions in the slot, those that watch keys, and those
+    /// that use entities.
+    pub fn disconnect(&self) {
+        for (_, session) in self.sessions.iter().filter(|(_, session)| session.is_online()) {
+            session.close_connection(ReasonCode::ServerBusy);
+        }
+        for tenant in &self.tenants {
+            tenant.look_for_home();
+            for session in watchers(tenant) {
+                session.close_connection(ReasonCode::ServerBusy);
+            }
+            let mut after = 0;
+            loop {
+                let page = tenant.amqp_clients.page(after, 1_000);
+                let Some(last) = page.last() else { break };
+                after = last.id.0;
+                page.iter().for_each(|client| client.close());
+            }
+        }
+    }
+
+    /// Whether all clients have gone, and their connections have noted that.
+    pub fn is_quiet(&self) -> bool {
+        let is_away =
+            |session: &SessionRef| !session.is_online() && session.state().away_since.is_some();
+        self.sessions.iter().all(|(_, session)| session.has_ended() || is_away(session))
+            && self.tenants.iter().all(|tenant| tenant.amqp_clients.count() == 0)
+    }
+
+    /// Takes the contents out of memory. From now on they are in the store only, as soon as everything that was noted is
+    /// durable. Nothing must be published meanwhile: it would be lost.
+    pub fn leave(&self, engine: &Engine) {
+        engine.rounds.wait();
+        for (_, session) in &self.sessions {
+            session.leave();
+        }
+        for tenant in &self.tenants {
+            tenant.bindings.look_for_home();
+            for shard in engine.shards.iter() {
+                if let Some(store) = tenant.used_state_store() {
+                    store.close(shard.index());
+                }
+                if let Some(entities) = tenant.used_entities() {
+                    entities.leave(shard.index());
+                }
+            }
+        }
+        engine.rounds.wait();
+    }
+
+    /// Number of sessions in the slot.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// The names of the tenants that have their state store and their entities in the slot.
+    pub fn tenants(&self) -> impl Iterator<Item = &str> {
+        self.tenants.iter().map(|tenant| &*tenant.name)
+    }
+
+    /// Reads the records of the slot from the stores.
+    ///
+    /// # Errors
+    /// A store cannot be read, or there is too much.
+    pub fn read(&self, engine: &Engine) -> Result<Records, ReadError> {
+        let mut reading = Reading::of(engine);
+        self.read_sessions(&mut reading)?;
+        for keyspace in OF_TENANT {
+            for tenant in &self.tenants {
+                StateClockKey { tenant: &tenant.name }.encode(&mut reading.key);
+                for shard in engine.shards.iter() {
+                    reading.scan(shard.index(), keyspace, |_, _| Ok(()))?;
+                }
+            }
+        }
+        Ok(reading.records)
+    }
+
+    fn read_sessions(&self, reading: &mut Reading<'_>) -> Result<(), ReadError> {
+        let stored = || {
+            self.sessions.iter().filter_map(|(tenant, session)| {
+                let durable = session.durable()?;
+                Some((&*tenant.name, session, durable))
+            })
+        };
+        for (tenant, session, durable) in stored() {
+            SessionKey { tenant, client_id: &session.client_id }.encode(&mut reading.key);
+            reading.get(durable.shard.index(), keys::SESSIONS)?;
+        }
+        for (tenant, _, durable) in stored() {
+            let session = durable.number;
+            SubscriptionKey { tenant, session, filter: "" }.encode(&mut reading.key);
+            reading.scan(durable.shard.index(), keys::SUBSCRIPTIONS, |_, _| Ok(()))?;
+        }
+        // Messages come before the entries that refer to them.
+        let mut entries = Reading::of(reading.engine);
+        let mut messages = HashSet::new();
+        for (tenant, _, durable) in stored() {
+            let session = durable.number;
+            EntryKey { tenant, session, entry: 1 }.encode(&mut entries.key);
+            entries.key.truncate(entries.key.len() - size_of::<u64>());
+            let mut found = Vec::new();
+            entries.scan(durable.shard.index(), keys::ENTRIES, |_, value| {
+                found.extend(EntryRecord::decode(value)?.refers_to());
+                Ok(())
+            })?;
+            for message in found {
+                if messages.insert((durable.shard.index(), message)) {
+                    MessageKey { tenant, message }.encode(&mut reading.key);
+                    reading.get(durable.shard.index(), keys::MESSAGES)?;
+                }
+            }
+        }
+        reading.append(&entries.records)?;
+        for (tenant, _, durable) in stored() {
+            let session = durable.number;
+            ReceivedKey { tenant, session, packet_id: 1 }.encode(&mut reading.key);
+            reading.key.truncate(reading.key.len() - size_of::<u16>());
+            for shard in reading.engine.shards.iter() {
+                reading.scan(shard.index(), keys::RECEIVED, |_, _| Ok(()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sessions of this broker that watch keys of a tenant.
+fn watchers(tenant: &Tenant) -> Vec<SessionRef> {
+    let Some(store) = tenant.used_state_store() else { return Vec::new() };
+    let mut watching = Vec::new();
+    for shard in tenant.shards.iter() {
+        let partition = store.partition(shard.index());
+        watching.extend(partition.watchers().filter_map(|watcher| match watcher {
+            Watching::Here { session, connection } => {
+                let session = SessionRef::upgrade(session)?;
+                session.is_owned_by(*connection).then_some(session)
+            }
+            Watching::Elsewhere(_) => None,
+        }));
+    }
+    watching
+}
+
+/// The stores that are being read.
+struct Reading<'a> {
+    engine: &'a Engine,
+    records: Records,
+    /// The key to be read, or the beginning of keys.
+    key: Vec<u8>,
+}
+
+impl<'a> Reading<'a> {
+    fn of(engine: &'a Engine) -> Self {
+        Self { engine, records: Records::default(), key: Vec::new() }
+    }
+
+    /// Reads the record of [`Self::key`], if it is there.
+    fn get(&mut self, shard: u16, keyspace: Keyspace) -> Result<(), ReadError> {
+        let shard = self.engine.shards.get(shard);
+        if let Some(value) = shard.store().get(keyspace, &self.key)? {
+            let record = Record { shard: shard.index(), keyspace, key: &self.key, value: &value };
+            self.records.push(record).then_some(()).ok_or(ReadError::TooLarge)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the records whose keys begin with [`Self::key`].
+    fn scan(
+        &mut self,
+        shard: u16,
+        keyspace: Keyspace,
+        mut look: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>,
+    ) -> Result<(), ReadError> {
+        let shard = self.engine.shards.get(shard);
+        let (mut result, index) = (Ok(()), shard.index());
+        let Self { records, key: prefix, .. } = self;
+        shard.store().scan(keyspace, prefix, prefix, &mut |key, value| {
+            let record = Record { shard: index, keyspace, key, value };
+            result = look(key, value).map_err(ReadError::from).and_then(|()| {
+                records.push(record).then_some(()).ok_or(ReadError::TooLarge)
+            });
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result
+    }
+
+    fn append(&mut self, records: &Records) -> Result<(), ReadError> {
+        records.for_each(|record| {
+            self.records.push(record).then_some(()).ok_or(ReadError::TooLarge)
+        })
+    }
+}
+
+/// Forgets the contents of a slot, which another broker has now: in memory, and in the stores. `me` is the name of this
+/// broker.
+///
+/// # Errors
+/// A record cannot be read. Those before it are forgotten.
+pub fn forget(
+    engine: &Engine,
+    leaving: &Leaving,
+    records: &Records,
+    me: &str,
+) -> Result<(), ReadError> {
+    for (tenant, session) in &leaving.sessions {
+        if let Some(store) = tenant.used_state_store().filter(|_| session.durable().is_some()) {
+            // If the state store of the tenant stays, it knows the session as a guest from now on.
+            let number = session.answered_as();
+            store.rename_session(tenant, number, guest_number(me, number));
+        }
+        {
+            let mut entry = tenant.sessions.entry(&session.client_id);
+            if entry.get().is_some_and(|present| present.id == session.id) {
+                entry.remove();
+            }
+        }
+        let subscriptions = std::mem::take(&mut session.state().subscriptions);
+        for subscription in subscriptions.into_iter() {
+            tenant.unsubscribe(&subscription.filter, session.id);
+        }
+        if let Some(number) = session.stored_number() {
+            tenant.answered_as.remove(number);
+        }
+    }
+    for tenant in &leaving.tenants {
+        tenant.look_for_home();
+        tenant.bindings.forget_stored();
+        if let Some(entities) = tenant.used_entities() {
+            entities.retain(|_| false);
+        }
+    }
+    records.for_each(|record| remove(engine, record))
+}
+
+/// Removes a record from its store.
+fn remove(engine: &Engine, record: Record<'_>) -> Result<(), ReadError> {
+    let Record { shard, keyspace, key, value } = record;
+    let tenant = |name: &str| engine.tenants.recover(name).stored_number();
+    let shard = engine.shards.get(shard);
+    match keyspace {
+        keys::SESSIONS => {
+            let SessionKey { tenant: name, client_id } = SessionKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_session(tenant, client_id);
+        }
+        keys::SUBSCRIPTIONS => {
+            let SubscriptionKey { tenant: name, session, filter } = SubscriptionKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_subscription(tenant, session, filter);
+        }
+        keys::ENTRIES => {
+            let EntryKey { tenant: name, session, entry } = EntryKey::decode(key)?;
+            let (tenant, record) = (tenant(name), EntryRecord::decode(value)?);
+            let entry = NonZeroU64::new(entry).expect("EntryKey::decode refuses 0");
+            let stored = StoredAs { entry, message: record.message };
+            let is_released = record.refers_to().is_none();
+            shard.change().remove_entry(tenant, session, stored, is_released);
+        }
+        keys::RECEIVED => {
+            let ReceivedKey { tenant: name, session, packet_id } = ReceivedKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_received(tenant, session, packet_id);
+        }
+        keys::STATE => {
+            let StateKey { tenant: name, key } = StateKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_state(tenant, &Arc::from(key));
+        }
+        keys::STATE_ANSWERS => {
+            let AnsweredKey { tenant: name, session, packet_id } = AnsweredKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_answered(tenant, session, packet_id);
+        }
+        keys::ENTITIES => {
+            let EntityKey { tenant: name, path } = EntityKey::decode(key)?;
+            let (tenant, record) = (tenant(name), EntityRecord::decode(value)?);
+            shard.change().remove_entity(tenant, path, record.queue);
+        }
+        keys::QUEUE_SESSIONS => {
+            let QueueSessionKey { tenant: name, queue, session } = QueueSessionKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_queue_state(tenant, queue, &session.into());
+        }
+        keys::QUEUE_ENTRIES => {
+            let QueueEntryKey { tenant: name, queue, part, number } = QueueEntryKey::decode(key)?;
+            let tenant = tenant(name);
+            decode_queue_entry(number, value)?;
+            shard.change().remove_queue_entry(tenant, queue, part, number);
+        }
+        keys::QUEUE_BODIES => {
+            let QueueBodyKey { tenant: name, queue, id } = QueueBodyKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_queue_body(tenant, queue, id);
+        }
+        keys::QUEUE_SEEN => {
+            let QueueSeenKey { tenant: name, queue, message_id } = QueueSeenKey::decode(key)?;
+            let tenant = tenant(name);
+            shard.change().remove_queue_seen(tenant, queue, &message_id.into());
+        }
+        // Messages go with their last entry, reserved numbers with their entity. The clock of a tenant stays: it does not go
+        // back if the slot returns.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Slots have other brokers than before: all tenants look where their state stores and entities are. Returns the names of those
+/// for which that has changed.
+pub fn homes_have_changed(engine: &Engine) -> Vec<Arc<Tenant>> {
+    let mut changed = Vec::new();
+    for tenant in engine.tenants.all() {
+        let before = tenant.home();
+        tenant.look_for_home();
+        if tenant.home() != before {
+            tenant.bindings.look_for_home();
+            changed.push(tenant);
+        }
+    }
+    changed
+}

@@ -1,0 +1,457 @@
+"""Slots move from broker to broker while clients use what is in them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import xxhash
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+import wire
+from broker import until
+from brokers import Cluster, Member
+
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "statestore"))
+
+from statestore_client import NOT_APPLIED, OK, Store, array, order  # noqa: E402
+
+HOUR = {"session_expiry_interval": 3_600}
+SLOTS = 32
+TENANT = "acme"
+KEYS = f"""
+[[keys]]
+name = "{TENANT}/all"
+key = "the key of acme"
+rights = ["Manage"]
+"""
+
+
+@pytest.fixture(scope="module")
+def brokers():
+    cluster = Cluster(3, KEYS, homes=True)
+    yield cluster
+    for member in cluster:
+        assert "panicked at" not in member.stderr, member.stderr
+    cluster.close()
+
+
+def slot_of(client_id: str, tenant: str = "default") -> int:
+    return xxhash.xxh3_64_intdigest(f"{tenant}/{client_id}".encode()) % SLOTS
+
+
+def home_of(slot: int, brokers) -> Member:
+    """Returns the broker that has a slot; all of them know it."""
+    def known() -> set[str]:
+        answers = [json.loads(one.http("/v1/cluster/slots")[1])["slots"][slot] for one in brokers]
+        return {answer["broker"] for answer in answers}
+    until(lambda: len(known()) == 1)
+    name = known().pop()
+    return next(one for one in brokers if one.name == name)
+
+
+def move(slot: int, to: Member, by: Member | None = None) -> dict:
+    """Moves a slot, over any broker."""
+    moved = (by or to).command("move", str(slot), to.name, "--json")
+    assert moved.returncode == 0, moved.stdout + moved.stderr
+    answer = json.loads(moved.stdout)
+    assert answer["broker"] == to.name and answer["is_active"]
+    return answer
+
+
+def another(home: Member, brokers) -> Member:
+    return random.choice([one for one in brokers if one is not home])
+
+
+def connects(to: Member, client_id: str, **options) -> wire.Client:
+    """Connects a client with a session that outlives its connection; tries again while that is being moved."""
+    deadline = time.monotonic() + 20
+    while True:
+        one = wire.Client(to.address)
+        try:
+            one.send(wire.connect(client_id, clean=False, properties=HOUR, **options))
+            answer = one.recv(10)
+            if answer.kind == wire.CONNACK and answer.reason == 0:
+                one.connack, one.client_id = answer, client_id
+                return one
+        except (wire.Closed, OSError):
+            pass
+        one.drop()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def stored_at(client_id: str, brokers) -> list[str]:
+    path = f"/v1/tenants/default/sessions/{client_id}"
+    return [one.name for one in brokers if one.http(path)[0] == 200]
+
+
+def test_a_session_moves_with_all_that_it_has(brokers):
+    """Subscriptions, messages that wait, messages in flight in both directions, and its place in a shared subscription."""
+    client_id = uuid.uuid4().hex
+    slot = slot_of(client_id)
+    home = home_of(slot, brokers)
+    to = another(home, brokers)
+    one = connects(brokers[0], client_id)
+    one.subscribe((f"{client_id}/#", 2), (f"$share/g/{client_id}/shared", 1))
+    sender = connects(brokers[1], "sender-" + client_id)
+    sender.publish(f"{client_id}/a", b"1", qos=2)
+    released = one.expect(wire.PUBLISH)
+    one.send(wire.acknowledge(wire.PUBREC, released.packet_id))
+    one.expect(wire.PUBREL)
+    sender.publish(f"{client_id}/a", b"2", qos=1)
+    sent = one.expect(wire.PUBLISH)
+    one.send(wire.publish(f"{client_id}/own", b"half", 2, 9))
+    received = {}
+    while wire.PUBREC not in received:
+        found = one.recv()
+        received[found.kind] = found
+    one.drop()
+    for number in range(3, 40):
+        sender.publish(f"{client_id}/a", b"%d" % number, qos=1 + number % 2)
+    answer = move(slot, to, by=brokers[2])
+    assert answer["sessions"] >= 1 and answer["generation"] >= 1 and answer["bytes"] > 0
+    assert stored_at(client_id, brokers) == [to.name]
+    for number in range(40, 60):
+        sender.publish(f"{client_id}/a", b"%d" % number, qos=1)
+
+    again = connects(brokers[2], client_id)
+    assert again.connack.session_present
+    packets = [again.recv() for _ in range(2)]
+    assert [(one.kind, one.packet_id) for one in packets] == [(wire.PUBREL, released.packet_id), (wire.PUBLISH, sent.packet_id)]
+    assert packets[1].payload == b"2" and packets[1].dup
+    again.send(wire.acknowledge(wire.PUBCOMP, released.packet_id))
+    # The message that it had half sent is known, and is not published once more.
+    again.send(wire.publish(f"{client_id}/own", b"half", 2, 9, dup=True))
+    # Of its two subscriptions, one is that of a group, of which it is the only member.
+    sender.publish(f"{client_id}/shared", b"to both", qos=1)
+    payloads = [b"2"]
+    again.send(wire.acknowledge(wire.PUBACK, packets[1].packet_id))
+    acknowledged = False
+    while len(payloads) < 61 or not acknowledged:
+        found = again.recv()
+        if found.kind == wire.PUBLISH:
+            payloads.append(found.payload)
+            again.send(wire.acknowledge(wire.PUBACK if found.qos == 1 else wire.PUBREC, found.packet_id))
+        elif found.kind == wire.PUBREL:
+            again.send(wire.acknowledge(wire.PUBCOMP, found.packet_id))
+        elif found.kind == wire.PUBREC and found.packet_id == 9:
+            again.send(wire.acknowledge(wire.PUBREL, 9))
+        elif found.kind == wire.PUBCOMP:
+            acknowledged = True
+    for once in (b"half", b"to both", b"to both"):
+        payloads.remove(once)
+    numbers = [int(payload) for payload in payloads]
+    assert sorted(numbers) == list(range(2, 60))
+    # The order holds for each QoS (MQTT 5 §4.6).
+    in_two = [number for number in numbers if number % 2 and number < 40]
+    in_one = [number for number in numbers if number not in in_two]
+    assert in_one == sorted(in_one) and in_two == sorted(in_two)
+    again.drop()
+    sender.disconnect()
+
+
+def test_a_slot_comes_back(brokers):
+    client_id = uuid.uuid4().hex
+    slot = slot_of(client_id)
+    first = connects(brokers[0], client_id)
+    first.subscribe(client_id, qos=1)
+    first.disconnect()
+    sender = connects(brokers[0], "back-" + client_id)
+    home = home_of(slot, brokers)
+    for number, to in enumerate([another(home, brokers), home, another(home, brokers), home]):
+        if home_of(slot, brokers) is not to:
+            move(slot, to)
+        sender = connects(brokers[number % 3], "back-" + client_id)
+        sender.publish(client_id, b"%d" % number, qos=1)
+    assert stored_at(client_id, brokers) == [home.name]
+    again = connects(brokers[1], client_id)
+    assert [again.receive().payload for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+    again.disconnect()
+
+
+def test_keys_queues_and_bindings_move_with_their_tenant(brokers):
+    slot = slot_of("", TENANT)
+    home = home_of(slot, brokers)
+    to = another(home, brokers)
+    by = another(to, brokers)
+    for words in (["queue", "create", "jobs"], ["queue", "create", "ordered", "--requires-session"],
+                  ["topic", "create", "news"], ["topic", "subscription", "create", "news", "all"]):
+        made = by.run(*words, "--tenant", TENANT)
+        assert made.returncode == 0, made.stderr
+    made = by.run("binding", "set", "in", "--filter", "jobs/#", "--queue", "jobs", "--tenant", TENANT)
+    assert made.returncode == 0, made.stderr
+    client = wire.Client(brokers[0].address)
+    client.connect("keeper", username=f"{TENANT}/keeper")
+    store = Store(client)
+    versions = {b"key/%d" % number: store.set(b"key/%d" % number, b"%d" % number) for number in range(50)}
+    text = (f"Endpoint=sb://127.0.0.1:{brokers[1].amqp_port};SharedAccessKeyName={TENANT}/all;SharedAccessKey=the key of acme;"
+            "UseDevelopmentEmulator=true;")
+    with ServiceBusClient.from_connection_string(text) as bus:
+        with bus.get_queue_sender("jobs") as sender:
+            sender.send_messages([ServiceBusMessage(f"{number}" * 500) for number in range(5)])
+        with bus.get_queue_sender("ordered") as sender:
+            sender.send_messages([ServiceBusMessage(str(number), session_id="s") for number in range(3)])
+        with bus.get_queue_receiver("ordered", session_id="s") as receiver:
+            receiver.session.set_state(b"half")
+            receiver.complete_message(receiver.receive_messages(1, max_wait_time=5)[0])
+        with bus.get_topic_sender("news") as sender:
+            sender.send_messages(ServiceBusMessage("to all"))
+
+    answer = move(slot, to, by=by)
+    assert answer["bytes"] > 2_500
+    # Clients of the state store at the broker that had it, and at others, are disconnected.
+    with pytest.raises(wire.Closed):
+        for _ in range(100):
+            client.recv(5)
+    for index, member in enumerate(brokers):
+        client = wire.Client(member.address)
+        client.connect(f"keeper{index}", username=f"{TENANT}/keeper{index}")
+        store = Store(client)
+        assert {name: store.get(name) for name in versions} == {
+            name: (name.removeprefix(b"key/"), version) for name, version in versions.items()}
+        assert order(store.set(b"more/%d" % index, b"x")) > max(order(version) for version in versions.values())
+        assert sorted(key for page in store.scan("key/*") for key in page) == sorted(versions)
+        client.publish(f"jobs/{index}", b"from a device", qos=1)
+        client.disconnect()
+    text = text.replace(str(brokers[1].amqp_port), str(home.amqp_port))
+    with ServiceBusClient.from_connection_string(text) as bus:
+        with bus.get_queue_receiver("jobs", max_wait_time=5) as receiver:
+            taken = []
+            while len(taken) < 8:
+                more = receiver.receive_messages(8, max_wait_time=5)
+                assert more, taken
+                for message in more:
+                    receiver.complete_message(message)
+                    taken.append((message.sequence_number, str(message)))
+        assert [body for _, body in taken] == [f"{number}" * 500 for number in range(5)] + ["from a device"] * 3
+        numbers = [number for number, _ in taken]
+        assert numbers == sorted(set(numbers))
+        with bus.get_queue_receiver("ordered", session_id="s") as receiver:
+            assert bytes(receiver.session.get_state()) == b"half"
+            messages = []
+            while len(messages) < 2:
+                messages += receiver.receive_messages(2, max_wait_time=5)
+            assert [str(message) for message in messages] == ["1", "2"]
+        with bus.get_subscription_receiver("news", "all", max_wait_time=5) as receiver:
+            assert [str(message) for message in receiver.receive_messages(1, max_wait_time=5)] == ["to all"]
+    assert to.run("queue", "list", "--tenant", TENANT).stdout == home.run("queue", "list", "--tenant", TENANT).stdout
+
+
+def test_a_request_that_is_repeated_after_a_move_is_carried_out_once(brokers):
+    """The session of the client that asks moves, the state store moves, and both move to the same broker."""
+    tenant = "repeats"
+    of_tenant = slot_of("", tenant)
+    client_id = next(name for name in (uuid.uuid4().hex for _ in range(1_000)) if slot_of(name, tenant) != of_tenant)
+    of_session = slot_of(client_id, tenant)
+    first = connects(brokers[0], client_id, username=f"{tenant}/{client_id}")
+    store = Store(first)
+    request = array("SET", "once", "first", "NX")
+    sent = store.send(request, packet_id=9)
+    assert store.answer(sent).payload == OK
+    first.drop()
+
+    def repeat() -> bytes:
+        client = connects(random.choice(brokers.members), client_id, username=f"{tenant}/{client_id}")
+        assert client.connack.session_present
+        store = Store(client)
+        payload = store.answer(store.send(request, packet_id=9, correlation=sent[1], dup=True)).payload
+        client.drop()
+        return payload
+
+    assert repeat() == OK
+    for slot in (of_session, of_tenant, of_session, of_tenant):
+        move(slot, another(home_of(slot, brokers), brokers))
+        assert repeat() == OK
+    home = home_of(of_tenant, brokers)
+    if home_of(of_session, brokers) is not home:
+        move(of_session, home)
+    assert repeat() == OK
+    for slot in (of_tenant, of_session):
+        move(slot, another(home, brokers))
+        assert repeat() == OK
+    other = connects(brokers[0], "other", username=f"{tenant}/other")
+    assert Store(other).ask("SET", "once", "second", "NX").payload == NOT_APPLIED
+    other.drop()
+
+
+def test_what_cannot_be_moved_is_refused_with_a_sentence(brokers):
+    slot = 5
+    home = home_of(slot, brokers)
+    for words, sentence in [((str(slot), home.name), f"the broker {home.name} has the slot 5 already"),
+                            ((str(slot), "b9"), "the broker b9 is not up"),
+                            (("32", "b1"), "there is no slot 32; the cluster has 32")]:
+        refused = another(home, brokers).command("move", *words)
+        assert refused.returncode == 1 and sentence in refused.stderr, refused.stderr
+    listed = brokers[0].command("slots").stdout.splitlines()
+    assert listed[0].split() == ["SLOT", "BROKER", "STATE", "MOVES"]
+
+
+@contextlib.contextmanager
+def closing_quietly():
+    """Ends a connection that its broker has closed, perhaps with DISCONNECT."""
+    try:
+        yield
+    except (wire.Closed, OSError):
+        pass
+    except wire.Violation as violation:
+        if "DISCONNECT" not in str(violation):
+            raise
+
+
+class Traffic:
+    """Publishers at all brokers, and stored sessions that come and go, over any broker."""
+
+    def __init__(self, brokers, qos: int, topics: int = 4):
+        self.brokers, self.qos = brokers, qos
+        self.ends = threading.Event()
+        self.sent: dict[str, list[int]] = {f"{uuid.uuid4().hex}/{number}": [] for number in range(topics)}
+        self.received: dict[str, list[int]] = {topic: [] for topic in self.sent}
+        self.sessions = {topic: f"s-{topic}" for topic in self.sent}
+        self.failures: list[str] = []
+        for topic, session in self.sessions.items():
+            one = connects(brokers[0], session)
+            one.subscribe(topic, qos=qos)
+            one.disconnect()
+        self.threads = [threading.Thread(target=self.publishes, args=(index, topic)) for index, topic in enumerate(self.sent)]
+        self.threads += [threading.Thread(target=self.receives, args=(index, topic)) for index, topic in enumerate(self.sent)]
+
+    def publishes(self, index: int, topic: str) -> None:
+        """A publisher whose session is stored and may be moved as well: it goes on with what it has begun."""
+        number, client_id, is_released = 0, f"p-{topic}", False
+        try:
+            while not self.ends.is_set():
+                with closing_quietly():
+                    one = connects(self.brokers[(index + number) % 3], client_id)
+                    while not self.ends.is_set():
+                        packet_id = number % 60_000 + 1
+                        if not is_released:
+                            is_repeated = number < len(self.sent[topic])
+                            if not is_repeated:
+                                self.sent[topic].append(number)
+                            one.send(wire.publish(topic, b"%d" % number, self.qos, packet_id, dup=is_repeated))
+                            one.wait_for(wire.PUBACK if self.qos == 1 else wire.PUBREC, packet_id)
+                            is_released = self.qos == 2
+                        if is_released:
+                            one.send(wire.acknowledge(wire.PUBREL, packet_id))
+                            one.wait_for(wire.PUBCOMP, packet_id)
+                            is_released = False
+                        number += 1
+                        time.sleep(0.002)
+                    one.drop()
+        except Exception as error:
+            self.failures.append(f"publisher {topic}: {error!r}")
+
+    def receives(self, index: int, topic: str) -> None:
+        chance = random.Random(topic)
+        try:
+            idle = 0
+            while not self.ends.is_set() or idle < 20:
+                with closing_quietly():
+                    one = connects(self.brokers[chance.randrange(3)], self.sessions[topic])
+                    assert one.connack.session_present
+                    until_then = time.monotonic() + chance.random() * 2
+                    while time.monotonic() < until_then or self.ends.is_set():
+                        try:
+                            found = one.recv(0.1)
+                            idle = 0
+                        except TimeoutError:
+                            idle += self.ends.is_set()
+                            if idle >= 20:
+                                break
+                            continue
+                        if found.kind == wire.PUBLISH:
+                            number = int(found.payload)
+                            # A client knows a message of QoS 2 by its packet identifier. Here none loses its state.
+                            self.received[topic].append(number)
+                            if self.qos == 1:
+                                one.send(wire.acknowledge(wire.PUBACK, found.packet_id))
+                            else:
+                                one.send(wire.acknowledge(wire.PUBREC, found.packet_id))
+                        elif found.kind == wire.PUBREL:
+                            one.send(wire.acknowledge(wire.PUBCOMP, found.packet_id))
+                        elif found.kind == wire.DISCONNECT:
+                            break
+                    one.drop()
+        except Exception as error:
+            self.failures.append(f"subscriber {topic}: {error!r}")
+
+    def __enter__(self) -> Traffic:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.ends.set()
+        for thread in self.threads:
+            thread.join(60)
+
+    def check(self) -> None:
+        assert not self.failures, self.failures
+        for topic, sent in self.sent.items():
+            received = self.received[topic]
+            first = list(dict.fromkeys(received))
+            missing = sorted(set(sent) - set(first))
+            # The last one may not have been acknowledged.
+            assert not [number for number in missing if number != sent[-1]], (topic, missing[:10], len(sent))
+            assert first == sorted(first), f"{topic}: out of order"
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_nothing_is_lost_while_slots_move_under_traffic(brokers, qos):
+    with Traffic(brokers, qos) as traffic:
+        time.sleep(0.5)
+        names = [*traffic.sessions.values(), *(f"p-{topic}" for topic in traffic.sent)]
+        for _ in range(12):
+            slot = slot_of(random.choice(names))
+            answer = move(slot, another(home_of(slot, brokers), brokers), by=random.choice(brokers.members))
+            assert answer["held_ms"] < 2_000
+        time.sleep(0.5)
+    traffic.check()
+    assert all(len(sent) > 100 for sent in traffic.sent.values()), {topic: len(sent) for topic, sent in traffic.sent.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_brokers_are_killed_while_slots_move(cluster_of, seed):
+    """Whoever is killed, and when: each slot is at one broker afterwards, with all that was acknowledged."""
+    chance = random.Random(seed)
+    brokers = cluster_of(3, homes=True)
+    sessions = [f"s{number}" for number in range(60)]
+    for session in sessions:
+        one = connects(brokers[0], session)
+        one.subscribe(f"to/{session}", qos=1)
+        one.disconnect()
+    expected = {session: [] for session in sessions}
+    for round_ in range(4):
+        sender = connects(brokers[round_ % 3], f"sender{round_}")
+        for session in sessions:
+            sender.publish(f"to/{session}", b"%d" % round_, qos=1)
+            expected[session].append(b"%d" % round_)
+        sender.disconnect()
+        slot = slot_of(chance.choice(sessions))
+        home = home_of(slot, brokers)
+        to = another(home, brokers)
+        mover = threading.Thread(target=lambda slot=slot, to=to, home=home: home.command("move", str(slot), to.name))
+        mover.start()
+        time.sleep(chance.random() * 0.15)
+        victim = chance.choice([home, to])
+        victim.kill9()
+        mover.join()
+        victim.start()
+        brokers.settles()
+        until(lambda slot=slot: home_of(slot, brokers), 20)
+        for session in sessions:
+            until(lambda session=session: len(stored_at(session, brokers)) == 1, 20)
+    for session in sessions:
+        one = connects(brokers[2], session)
+        assert one.connack.session_present
+        found = [one.receive().payload for _ in expected[session]]
+        assert found == expected[session], session
+        one.drop()
