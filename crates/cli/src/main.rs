@@ -124,7 +124,7 @@ enum Command {
     Trace(trace::Args),
     /// Show what happens in a running broker
     Events(events::Args),
-    /// Show the cluster that a running broker belongs to
+    /// Show the cluster that a running broker belongs to, move its slots, or begin a new one
     Cluster(cluster::Args),
     /// List, close and open the shards of a running broker
     Shard(shard::Args),

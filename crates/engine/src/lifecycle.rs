@@ -29,7 +29,7 @@ use crate::tenant::Tenant;
 /// there were no other member.
 const GIVE_ATTEMPTS: usize = 16;
 
-/// Time after which a task is tried again that would publish while [nothing is published](Engine::is_held).
+/// Time after which a task is tried again that would publish while [nothing is published](crate::engine::Engine::is_held).
 pub(crate) const HELD_AGAIN: Duration = Duration::from_millis(20);
 
 /// The result of [`Context::retire`]: a session that has ended and whose removal from the store is noted.

@@ -508,11 +508,7 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
         80 => Frame::Hold,
         81 => Frame::Held,
         82 => Frame::Part(fields.rest()),
-        83 => Frame::Stage {
-            slot: fields.u16()?,
-            generation: fields.u64()?,
-            hash: fields.u64()?,
-        },
+        83 => Frame::Stage { slot: fields.u16()?, generation: fields.u64()?, hash: fields.u64()? },
         84 => Frame::Staged,
         85 => Frame::Activate { slot: fields.u16()?, generation: fields.u64()? },
         86 => Frame::Active,

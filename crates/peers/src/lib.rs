@@ -48,9 +48,7 @@ mod wire;
 pub use comparing::{Comparing, Comparison};
 pub use digest::{Digest, Listed, Object, ObjectHash, PARTS, Parts};
 pub use error::{FrameError, NONCE, PROOF, Refusal};
-pub use frame::{
-    Change, Client, Destination, Frame, HOLD_MS, Protocol, Retaining, Run, decode,
-};
+pub use frame::{Change, Client, Destination, Frame, HOLD_MS, Protocol, Retaining, Run, decode};
 pub use handshake::{Accepting, Dialing, HandshakeError, Outcome, Proofs, Reply};
 pub use heard::Heard;
 pub use heartbeat::{Heartbeat, Seen, Verdict};

@@ -192,10 +192,10 @@ impl Broker {
             millis = shared.engine.clock.uptime().as_millis() as u64,
             "recovered the data directory"
         );
-        if let Some(clustering) = &shared.cluster {
-            if let Some(tls) = shared.settings().cluster.as_ref().and_then(|it| it.tls.as_ref()) {
-                clustering.note_certificate(expiry_of(tls));
-            }
+        if let Some(clustering) = &shared.cluster
+            && let Some(tls) = shared.settings().cluster.as_ref().and_then(|it| it.tls.as_ref())
+        {
+            clustering.note_certificate(expiry_of(tls));
         }
         let clock = shared.engine.clock;
         let mut committers: Vec<_> =

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use barid_peers::{NAME_MAX as NAME_OF_BROKER_MAX, SLOTS_MAX, is_name as is_cluster_name};
+pub use barid_peers::{
+    HOMES_MAX, NAME_MAX as NAME_OF_BROKER_MAX, SLOTS_MAX, is_name as is_cluster_name,
+};
 pub use cluster::{ClusterSettings, ClusterTls, WithoutQuorum};
 pub use entities::{Queue, Rule as SubscriptionRule, Subscription, Topic};
 pub use keys::{Key, Right, Secret};

@@ -80,7 +80,8 @@ impl Slots {
     /// Returns the broker that has a slot, and the slot's generation.
     pub fn place(&self, slot: u16) -> Moved {
         let moved = self.state.read().moved.get(&slot).cloned();
-        moved.unwrap_or_else(|| Moved { broker: self.placement.home_of(slot).into(), generation: 0 })
+        moved
+            .unwrap_or_else(|| Moved { broker: self.placement.home_of(slot).into(), generation: 0 })
     }
 
     /// Returns the broker that has a slot, as this one sees it.

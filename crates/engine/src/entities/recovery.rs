@@ -14,8 +14,7 @@ use super::path::{self, split_subscription};
 use super::queue::Queue;
 use super::registry::{Entities, Node};
 use super::topic::Topic;
-use crate::account::Account;
-use crate::durable::{Commits, DurableShard};
+use crate::durable::{Commits, DurableShard, Shards};
 
 /// The entities found in one store. Subscriptions are [joined](Recovering::join) to their topics when the whole
 /// store has been read.
@@ -116,11 +115,11 @@ fn adopt(topic: &Topic, queue: &Arc<Queue>) {
     entities_of(queue).put_recovered(Node::Queue(Arc::clone(queue)));
 }
 
-/// Returns the shard of an entity of a tenant, by the path that it is stored under.
-pub fn shard_of_path(tenant: &Account, path: &str) -> Arc<DurableShard> {
+/// Returns the shard of an entity of the tenant of this name, by the path that the entity is stored under.
+pub fn shard_of_path(shards: &Shards, tenant: &str, path: &str) -> Arc<DurableShard> {
     let key = path::key(path);
     let of_shard = split_subscription(&key).map_or(&*key, |(topic, _)| topic);
-    tenant.shards.of(&tenant.name, of_shard)
+    shards.of(tenant, of_shard)
 }
 
 fn entities_of(queue: &Queue) -> Arc<Entities> {

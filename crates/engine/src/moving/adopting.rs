@@ -132,7 +132,6 @@ impl Adopting<'_> {
                 if let Some((session, shard)) = self.sessions.get(&session).copied() {
                     let tenant = self.tenant(shard, tenant);
                     if self.is_new() {
-                        let record = record.clone();
                         self.at(shard).change().put_subscription(tenant, session, filter, record);
                     }
                     self.reader(shard).subscription(tenant, session, filter, record);
@@ -295,8 +294,7 @@ impl Adopting<'_> {
                     let Some(message) = self.messages.get(&(from, id)).cloned() else { return };
                     let own = Arc::clone(self.at(shard));
                     let new = || own.change().new_message_ids(1);
-                    record.message =
-                        *self.message_ids.entry((from, id, shard)).or_insert_with(new);
+                    record.message = *self.message_ids.entry((from, id, shard)).or_insert_with(new);
                     let put = record.clone();
                     own.change().put_entry(tenant, session, entry, put, &message);
                 }
@@ -342,7 +340,7 @@ impl Adopting<'_> {
             let found = self.engine.tenants.recover(tenant);
             let own = match path.starts_with(bindings::STORED_UNDER) {
                 true => found.shards.of(&found.name, path),
-                false => shard_of_path(&found, path),
+                false => shard_of_path(&found.shards, &found.name, path),
             };
             shard = own.index();
             record.queue = own.change().new_queue_number();
@@ -394,7 +392,9 @@ impl<'a> Adopting<'a> {
         for reader in readers {
             let one = reader.finish();
             by_number.extend(
-                one.sessions.iter().filter_map(|(_, own)| Some((own.stored_number()?, own.clone()))),
+                one.sessions
+                    .iter()
+                    .filter_map(|(_, own)| Some((own.stored_number()?, own.clone()))),
             );
             found.push(one);
         }

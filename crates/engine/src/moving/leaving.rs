@@ -4,12 +4,12 @@ use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use barid_core::durable::EntityRecord;
 use barid_core::durable::keys::{
     self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueSeenKey,
     QueueSessionKey, ReceivedKey, SessionKey, StateClockKey, StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::{RecordError, decode_queue_entry};
-use barid_core::durable::EntityRecord;
 use barid_core::ids::StoredAs;
 use barid_core::session::EntryRecord;
 use barid_store::{Keyspace, StoreError};
@@ -258,18 +258,17 @@ impl<'a> Reading<'a> {
         let Self { records, key: prefix, .. } = self;
         shard.store().scan(keyspace, prefix, prefix, &mut |key, value| {
             let record = Record { shard: index, keyspace, key, value };
-            result = look(key, value).map_err(ReadError::from).and_then(|()| {
-                records.push(record).then_some(()).ok_or(ReadError::TooLarge)
-            });
+            result = look(key, value)
+                .map_err(ReadError::from)
+                .and_then(|()| records.push(record).then_some(()).ok_or(ReadError::TooLarge));
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         result
     }
 
     fn append(&mut self, records: &Records) -> Result<(), ReadError> {
-        records.for_each(|record| {
-            self.records.push(record).then_some(()).ok_or(ReadError::TooLarge)
-        })
+        records
+            .for_each(|record| self.records.push(record).then_some(()).ok_or(ReadError::TooLarge))
     }
 }
 

@@ -69,9 +69,7 @@ pub(super) fn open_session(
             "the client identifier belongs to another user",
         ));
     }
-    if (!opening.clean_start || wanted.expiry > 0)
-        && is_moved(context, tenant, opening.client_id)
-    {
+    if (!opening.clean_start || wanted.expiry > 0) && is_moved(context, tenant, opening.client_id) {
         return Err(Refusal::new(
             ReasonCode::ServerUnavailable,
             "the session is moved to another broker: try again",

@@ -1,11 +1,11 @@
 // The brokers of the cluster, as this one sees them.
 
-import { every, find } from "../api.js";
-import { el, facts, named, section } from "../dom.js";
+import { every, find, path, send } from "../api.js";
+import { choice, el, facts, field, form, named, section, sure, tell } from "../dom.js";
 import { bytes, number, time } from "../format.js";
 import { table } from "../table.js";
 
-export async function show(main, { signal }) {
+export async function show(main, { may, signal }) {
   const cluster = await find("/v1/cluster", signal);
   if (cluster == null) {
     main.append(el("p", {}, "This broker does not belong to a cluster."));
@@ -47,10 +47,41 @@ export async function show(main, { signal }) {
     problems, section("Other brokers", members.element));
   await members.refresh();
   every(5000, signal, () => members.refresh().catch(() => {}));
-  const slots = await find("/v1/cluster/slots", signal);
-  if (slots != null) {
-    const byBroker = Map.groupBy(slots.slots, (one) => one.broker);
-    main.append(section("Slots", el("p", {}, "Sessions that outlive their connections belong to slots."),
-      facts(...[...byBroker].map(([broker, all]) => [named(broker), `${number(all.length)} slots, ${all[0].state}`]))));
+  if ((await find("/v1/cluster/slots", signal)) != null) {
+    main.append(await slots([cluster.broker, ...cluster.members.map((one) => one.name)], may("admin"), signal));
   }
+}
+
+/** Which broker has which slots, and a form that moves one. */
+async function slots(brokers, mayMove, signal) {
+  const counts = el("p", {});
+  const list = table({
+    caption: "Slots",
+    search: "Search slots",
+    empty: "There are no slots.",
+    columns: [
+      { title: "Slot", of: (one) => one.slot, number: true },
+      { title: "Broker", of: (one) => one.broker, show: (one) => named(one.broker) },
+      { title: "State", of: (one) => one.moving_to ?? one.state, show: (one) => (one.moving_to == null
+        ? el("span", { class: one.state === "up" ? "good" : "problem" }, one.state) : el("span", {}, "moving to ", named(one.moving_to))) },
+      { title: "Moves", of: (one) => one.generation, number: true },
+    ],
+    load: async () => {
+      const rows = (await find("/v1/cluster/slots", signal))?.slots ?? [];
+      const byBroker = [...Map.groupBy(rows, (one) => one.broker)];
+      counts.replaceChildren("Sessions that outlive their connections belong to slots, and so do the queues and keys of each tenant. ",
+        ...byBroker.flatMap(([broker, all]) => [named(broker), ` has ${number(all.length)}. `]));
+      return { rows };
+    },
+  });
+  await list.refresh();
+  const move = async ({ slot, broker }) => {
+    if (!(await sure(`Slot ${slot} goes to ${broker}: its clients are disconnected, and no broker takes messages for a moment.`, "Move"))) return;
+    const moved = await send("PATCH", path`/v1/cluster/slots/${slot}`, { broker });
+    tell(`Slot ${slot} is at ${moved.broker}, with ${number(moved.sessions)} sessions. No broker took messages for ${number(moved.held_ms)} ms.`);
+    await list.refresh();
+  };
+  return section("Slots", counts, list.element, mayMove && form(move, "Move",
+    field("Slot", el("input", { name: "slot", type: "number", min: 0, required: true })),
+    field("To", choice({ name: "broker" }, brokers))));
 }

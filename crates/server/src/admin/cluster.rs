@@ -193,16 +193,7 @@ pub async fn move_slot(
             NotMoved::Failed(_) => Refusal::unavailable(reason.to_string()),
             _ => Refusal::conflict(reason.to_string()),
         })?;
-    Ok(Json(MovedSlot {
-        slot,
-        broker,
-        generation,
-        sessions,
-        bytes,
-        closed_ms,
-        held_ms,
-        is_active,
-    }))
+    Ok(Json(MovedSlot { slot, broker, generation, sessions, bytes, closed_ms, held_ms, is_active }))
 }
 
 fn map_of(cluster: &Clustering) -> Result<&Slots, Refusal> {

@@ -135,8 +135,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let slots = StagedSlots::of(dir.path());
         assert_eq!(slots.all().unwrap(), []);
-        let (one, other) =
-            (Staged { slot: 3, generation: 2 }, Staged { slot: 12, generation: 1 });
+        let (one, other) = (Staged { slot: 3, generation: 2 }, Staged { slot: 12, generation: 1 });
         let records = Records::from_bytes(b"records".to_vec());
         slots.keep(other, "b1", &Records::default()).unwrap();
         slots.keep(one, "b1", &records).unwrap();

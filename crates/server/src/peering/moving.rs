@@ -417,7 +417,8 @@ impl Giving<'_> {
         let (of, what) = (Arc::clone(&leaving), Arc::clone(&records));
         let slots = Arc::clone(self.slots);
         let forgotten = spawn_blocking(move || {
-            let forgotten = forget(&engine, &of, &what, slots.me()).map_err(|error| error.to_string());
+            let forgotten =
+                forget(&engine, &of, &what, slots.me()).map_err(|error| error.to_string());
             wait_until_durable(&engine, &engine.shards.last_changes());
             forgotten
         });

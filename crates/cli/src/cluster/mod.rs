@@ -1,4 +1,6 @@
-//! `barid cluster`: the cluster that a running broker belongs to.
+//! `barid cluster`: the cluster that a running broker belongs to, and the configuration of a new one.
+
+mod init;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use crate::admin::{AdminArgs, Column, Moment, Table, bytes, encode, now, span};
 use crate::output::print;
 use crate::plural::count;
 
-/// Show the cluster that a running broker belongs to
+/// Show the cluster that a running broker belongs to, move its slots, or begin a new one
 #[derive(clap::Args)]
 #[command(after_help = "\
 Brokers that have a [cluster] in their configuration are peers: a client may connect to any of them. Each
@@ -21,7 +23,8 @@ Examples:
   barid cluster members --admin 127.0.0.1:9081
   barid cluster members --json | jq '.members[] | select(.state != \"up\")'
   barid cluster slots
-  barid cluster move 7 b2")]
+  barid cluster move 7 b2
+  barid cluster init plant b1=10.0.0.1 b2=10.0.0.2 b3=10.0.0.3")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -81,6 +84,16 @@ Examples:
   barid cluster move 7 b2
   for slot in $(barid cluster slots --json | jq '.slots[] | select(.broker == \"b3\").slot'); do barid cluster move $slot b1; done")]
     Move(MoveArgs),
+    /// Write the configuration files of a new cluster
+    #[command(after_help = "\
+Writes a file for each broker, with a secret that all of them have. The slots are divided among the brokers in the order in
+which they are named; that stays, and `barid cluster move` moves single slots. Three brokers are the least that go on when one
+of them fails.
+
+Examples:
+  barid cluster init plant b1=10.0.0.1 b2=10.0.0.2 b3=10.0.0.3
+  barid cluster init plant b1=mq1.internal:7000 b2=mq2.internal:7000 b3=mq3.internal:7000 --dir plant --slots 128")]
+    Init(init::Args),
 }
 
 #[derive(clap::Args)]
@@ -199,6 +212,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Members(of) => members(of),
         Command::Slots(args) => slots(args),
         Command::Move(args) => move_slot(args),
+        Command::Init(args) => init::run(args),
     }
 }
 
