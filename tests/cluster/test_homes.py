@@ -289,8 +289,8 @@ def test_brokers_with_other_slots_are_refused(member):
 
 def test_the_slots_are_shown(homes, three):
     lines = homes[0].command("slots").stdout.splitlines()
-    assert lines[0].split() == ["SLOT", "BROKER", "STATE"] and len(lines) == 33
-    assert lines[4].split() == ["3", "b1", "up"] and lines[5].split() == ["4", "b2", "up"]
+    assert lines[0].split() == ["SLOT", "BROKER", "STATE", "MOVES"] and len(lines) == 33
+    assert lines[4].split() == ["3", "b1", "up", "0"] and lines[5].split() == ["4", "b2", "up", "0"]
     for one in homes:
         assert one.command("slots", "--haproxy").stdout.splitlines()[:3] == ["0 b1", "1 b2", "2 b3"]
     without = three[0].command("slots")

@@ -272,17 +272,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Forgets the contents of a slot, which another broker has now: in memory, and in the stores. `me` is the name of this
-/// broker.
-///
-/// # Errors
-/// A record cannot be read. Those before it are forgotten.
-pub fn forget(
-    engine: &Engine,
-    leaving: &Leaving,
-    records: &Records,
-    me: &str,
-) -> Result<(), ReadError> {
+/// Forgets the contents of a slot in memory: another broker has them now. `me` is the name of this broker.
+pub fn forget(leaving: &Leaving, me: &str) {
     for (tenant, session) in &leaving.sessions {
         if let Some(store) = tenant.used_state_store().filter(|_| session.durable().is_some()) {
             // If the state store of the tenant stays, it knows the session as a guest from now on.
@@ -310,11 +301,18 @@ pub fn forget(
             entities.retain(|_| false);
         }
     }
-    records.for_each(|record| remove(engine, record))
+}
+
+/// Removes the records of a slot from the stores. Nothing new of the slot may be here before all that is durable.
+///
+/// # Errors
+/// A record cannot be read. Those before it are removed.
+pub fn remove(engine: &Engine, records: &Records) -> Result<(), ReadError> {
+    records.for_each(|record| remove_one(engine, record))
 }
 
 /// Removes a record from its store.
-fn remove(engine: &Engine, record: Record<'_>) -> Result<(), ReadError> {
+fn remove_one(engine: &Engine, record: Record<'_>) -> Result<(), ReadError> {
     let Record { shard, keyspace, key, value } = record;
     let tenant = |name: &str| engine.tenants.recover(name).stored_number();
     let shard = engine.shards.get(shard);

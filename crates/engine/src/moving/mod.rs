@@ -9,6 +9,8 @@
 //!    Leaving::read    ──── records ────►               (kept in a file)
 //!    (the map of slots changes)
 //!    forget                                            adopt
+//!    (everybody publishes again)
+//!    remove
 //! ```
 //!
 //! When and over which link is the caller's business.
@@ -26,5 +28,5 @@ mod records;
 mod tests;
 
 pub use adopting::{AdoptError, adopt, stay};
-pub use leaving::{Leaving, ReadError, forget, homes_have_changed};
+pub use leaving::{Leaving, ReadError, forget, homes_have_changed, remove};
 pub use records::{Damaged, Records};

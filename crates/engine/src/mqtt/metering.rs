@@ -24,6 +24,9 @@ const QUORUM_MARGIN: Duration = Duration::from_millis(100);
 /// Time after which a client that is not read from is looked at again.
 const CLUSTER_AGAIN: Duration = Duration::from_millis(50);
 
+/// The same, while a slot is being moved: that takes some milliseconds, in which there is nothing else to do.
+const HELD_AGAIN: Duration = Duration::from_millis(10);
+
 /// Length of an acknowledgement without properties.
 const ACK_LEN: usize = 4;
 
@@ -68,8 +71,11 @@ impl Client {
     pub(super) fn waits_for_cluster(&mut self, now: MonoTime) -> bool {
         let serves =
             |remote: &Remote| remote.serves(now.after(QUORUM_MARGIN)) && !remote.is_held(now);
-        let waits = !self.tenant.remote.as_ref().is_none_or(serves);
-        self.cluster_waits_until = waits.then(|| now.after(CLUSTER_AGAIN));
+        let remote = self.tenant.remote.as_ref();
+        let waits = !remote.is_none_or(serves);
+        let is_held = waits && remote.is_some_and(|remote| remote.is_held(now));
+        let again = if is_held { HELD_AGAIN } else { CLUSTER_AGAIN };
+        self.cluster_waits_until = waits.then(|| now.after(again));
         waits
     }
 
@@ -78,7 +84,7 @@ impl Client {
     pub(super) fn is_held(&mut self, now: MonoTime) -> bool {
         let is_held = self.tenant.remote.as_ref().is_some_and(|remote| remote.is_held(now));
         if is_held {
-            self.cluster_waits_until = Some(now.after(CLUSTER_AGAIN));
+            self.cluster_waits_until = Some(now.after(HELD_AGAIN));
         }
         is_held
     }

@@ -25,7 +25,7 @@ use barid_core::commits::Commits;
 use barid_engine::cluster::{Hold, Moved, Owner, Slots};
 use barid_engine::engine::Engine;
 use barid_engine::managed::ManagedKind;
-use barid_engine::moving::{Leaving, Records, adopt, forget, homes_have_changed, stay};
+use barid_engine::moving::{Leaving, Records, adopt, forget, homes_have_changed, remove, stay};
 use barid_peers::{Frame, FrameError, HOLD_MS, HandshakeError, Purpose, State, decode};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
@@ -122,7 +122,8 @@ pub fn settle(shared: &Shared) -> Result<(), String> {
         let Staged { slot, generation } = staged;
         let place = slots.place(slot);
         if *place.broker == *slots.me() && place.generation == generation {
-            take_over(shared, clustering, slots, staged)?;
+            let contents = clustering.staged.read(staged).map_err(|error| error.to_string())?;
+            take_over(shared, clustering, slots, staged, contents)?;
         } else if place.generation >= generation {
             clustering.staged.remove(staged).map_err(|error| error.to_string())?;
             slots.open(slot);
@@ -154,7 +155,8 @@ fn forget_slot(engine: &Engine, slots: &Slots, slot: u16) -> Result<(), String> 
     if !records.as_bytes().is_empty() {
         warn!(slot, bytes = records.as_bytes().len(), "forgets the rest of a slot that was moved");
     }
-    forget(engine, &leaving, &records, slots.me()).map_err(|error| error.to_string())
+    forget(&leaving, slots.me());
+    remove(engine, &records).map_err(|error| error.to_string())
 }
 
 fn of(shared: &Shared) -> Option<(&Arc<Clustering>, &Arc<Slots>)> {
@@ -162,15 +164,15 @@ fn of(shared: &Shared) -> Option<(&Arc<Clustering>, &Arc<Slots>)> {
     Some((clustering, clustering.slots()?))
 }
 
-/// Puts the contents of a slot in force, from its file.
+/// Puts the contents of a slot in force, which are in a file as well: the name of the broker that had it, and the records.
 fn take_over(
     shared: &Shared,
     clustering: &Clustering,
     slots: &Slots,
     staged: Staged,
+    (from, records): (String, Records),
 ) -> Result<(), String> {
     let (engine, slot) = (&*shared.engine, staged.slot);
-    let (from, records) = clustering.staged.read(staged).map_err(|error| error.to_string())?;
     slots.close(slot);
     // A crash may have left a part of it.
     forget_slot(engine, slots, slot)?;
@@ -238,6 +240,7 @@ async fn give(peering: &Arc<Peering>, slot: u16, to: &str) -> Result<Given, NotM
     drop((giving.target.take(), giving.own.take()));
     if let (Ok(given), Some(at)) = (&mut outcome, giving.held_at) {
         given.held_ms = millis(at);
+        giving.remove().await;
     }
     clustering.moves.end(slot);
     clustering.moves.changed.send_replace(());
@@ -414,18 +417,11 @@ impl Giving<'_> {
                 false
             }
         };
-        let (of, what) = (Arc::clone(&leaving), Arc::clone(&records));
-        let slots = Arc::clone(self.slots);
-        let forgotten = spawn_blocking(move || {
-            let forgotten =
-                forget(&engine, &of, &what, slots.me()).map_err(|error| error.to_string());
-            wait_until_durable(&engine, &engine.shards.last_changes());
-            forgotten
-        });
-        if let Ok(Err(reason)) = self.meanwhile_if_possible(forgotten).await {
-            warn!(slot, "cannot forget a slot that was moved: {reason}");
+        let (of, slots) = (Arc::clone(&leaving), Arc::clone(self.slots));
+        let forgotten = spawn_blocking(move || forget(&of, slots.me()));
+        if let Err(error) = self.meanwhile_if_possible(forgotten).await {
+            error!(slot, "cannot forget a slot that was moved: {error}");
         }
-        self.slots.open(slot);
         Ok(Given {
             generation: self.generation,
             sessions: leaving.sessions(),
@@ -434,6 +430,21 @@ impl Giving<'_> {
             held_ms: 0,
             is_active,
         })
+    }
+
+    /// Removes the records of the slot, which is elsewhere. Nobody waits for that, but the slot must not come back before.
+    async fn remove(&mut self) {
+        let Some((_, records)) = self.left.take() else { return };
+        let (engine, slots, slot) = (self.engine(), Arc::clone(self.slots), self.slot);
+        let removed = spawn_blocking(move || {
+            let removed = remove(&engine, &records);
+            wait_until_durable(&engine, &engine.shards.last_changes());
+            slots.open(slot);
+            removed
+        });
+        if let Ok(Err(reason)) = removed.await {
+            warn!(slot, "cannot remove what is left of a slot that was moved: {reason}");
+        }
     }
 
     /// Has the target put the contents in force.
@@ -595,7 +606,8 @@ impl MoveLink {
 /// Serves a move link that another broker has opened: holds as long as it is open and renewed, and takes a slot.
 pub async fn take_slots(peering: &Arc<Peering>, greeted: Greeted) -> Result<(), NoLink> {
     let Greeted { mut stream, unread: mut bytes, outcome } = greeted;
-    let mut taking = Taking { peering, from: outcome.peer.name, hold: None, records: Vec::new() };
+    let mut taking =
+        Taking { peering, from: outcome.peer.name, hold: None, records: Vec::new(), staged: None };
     let mut stop = peering.stop.clone();
     loop {
         let mut handled = 0;
@@ -625,7 +637,10 @@ struct Taking<'a> {
     /// The name of that broker.
     from: String,
     hold: Option<Hold>,
+    /// The parts that have come.
     records: Vec<u8>,
+    /// The records that are in a file as well.
+    staged: Option<(Staged, Records)>,
 }
 
 impl Taking<'_> {
@@ -662,13 +677,17 @@ impl Taking<'_> {
                 let shared = Arc::clone(&self.peering.shared);
                 let (from, staged) = (self.from.clone(), Staged { slot, generation });
                 let kept = spawn_blocking(move || keep(&shared, &from, staged, records));
-                self.meanwhile(kept).await?.map_err(|error| error.to_string())??;
+                let records = self.meanwhile(kept).await?.map_err(|error| error.to_string())??;
+                self.staged = Some((staged, records));
                 Ok(Some(Frame::Staged))
             }
             Frame::Activate { slot, generation } => {
                 let shared = Arc::clone(&self.peering.shared);
                 let staged = Staged { slot, generation };
-                let active = spawn_blocking(move || activate(&shared, staged));
+                let (_, records) =
+                    self.staged.take().filter(|(own, _)| *own == staged).ok_or("it is not here")?;
+                let from = self.from.clone();
+                let active = spawn_blocking(move || activate(&shared, staged, (from, records)));
                 self.meanwhile(active).await?.map_err(|error| error.to_string())??;
                 Ok(Some(Frame::Active))
             }
@@ -699,12 +718,15 @@ impl Taking<'_> {
 }
 
 /// Writes the records of a slot to a file.
-fn keep(shared: &Shared, from: &str, staged: Staged, records: Vec<u8>) -> Result<(), String> {
+fn keep(shared: &Shared, from: &str, staged: Staged, records: Vec<u8>) -> Result<Records, String> {
     let (clustering, slots) = of(shared).ok_or("this broker has no slots")?;
     let _one = clustering.adopting.lock();
     let place = slots.place(staged.slot);
     if *place.broker != *from || place.generation + 1 != staged.generation {
         return Err(format!("the slot {} belongs to {}", staged.slot, place.broker));
+    }
+    if clustering.moves.of(staged.slot).is_some() {
+        return Err(format!("the slot {} is still being removed here", staged.slot));
     }
     // A broker that has forgotten a move may have kept a file.
     for old in clustering.staged.all().map_err(|error| error.to_string())? {
@@ -712,14 +734,14 @@ fn keep(shared: &Shared, from: &str, staged: Staged, records: Vec<u8>) -> Result
             clustering.staged.remove(old).map_err(|error| error.to_string())?;
         }
     }
-    let kept = clustering.staged.keep(staged, from, &Records::from_bytes(records));
-    kept.map_err(|error| error.to_string())?;
+    let records = Records::from_bytes(records);
+    clustering.staged.keep(staged, from, &records).map_err(|error| error.to_string())?;
     slots.close(staged.slot);
-    Ok(())
+    Ok(records)
 }
 
 /// Takes over a slot whose records are in a file. Returns when all brokers have heard of its subscriptions.
-fn activate(shared: &Shared, staged: Staged) -> Result<(), String> {
+fn activate(shared: &Shared, staged: Staged, contents: (String, Records)) -> Result<(), String> {
     let (clustering, slots) = of(shared).ok_or("this broker has no slots")?;
     let engine = &shared.engine;
     let moved = Moved { broker: slots.me().into(), generation: staged.generation };
@@ -727,11 +749,15 @@ fn activate(shared: &Shared, staged: Staged) -> Result<(), String> {
     let name = staged.slot.to_string();
     let put = engine.managed.put(ManagedKind::Slot, &name, stored(&moved), &mut commits);
     put.map_err(|error| error.to_string())?;
-    note_move(engine, slots, staged.slot, moved, &clustering.moves.changed);
-    wait_until_durable(engine, &commits);
-    settle(shared)?;
-    if clustering.staged.all().map_err(|error| error.to_string())?.contains(&staged) {
-        return Err(format!("the slot {} is not here", staged.slot));
+    {
+        // Whoever settles slots must not do the same.
+        let _one = clustering.adopting.lock();
+        note_move(engine, slots, staged.slot, moved, &clustering.moves.changed);
+        wait_until_durable(engine, &commits);
+        let is_here = clustering.staged.all().map_err(|error| error.to_string())?.contains(&staged);
+        if is_here {
+            take_over(shared, clustering, slots, staged, contents)?;
+        }
     }
     if let Some(cluster) = &engine.cluster {
         wait_until_durable(engine, &cluster.all_heard());
