@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ import xxhash
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 import wire
-from broker import until
+from broker import BINARY, free_port, until
 from brokers import Cluster, Member
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "statestore"))
@@ -455,3 +456,81 @@ def test_brokers_are_killed_while_slots_move(cluster_of, seed):
         found = [one.receive().payload for _ in expected[session]]
         assert found == expected[session], session
         one.drop()
+
+
+def test_a_new_broker_gets_slots_and_an_old_one_is_emptied(cluster_of, member):
+    """The names in `homes` are those of the first three, for good."""
+    brokers = cluster_of(3, homes=True)
+    sessions = [f"grown{number}" for number in range(64)]
+    for session in sessions:
+        one = connects(brokers[0], session)
+        one.subscribe(f"to/{session}", qos=1)
+        one.disconnect()
+    new = member("b4", [one.link_port for one in brokers], homes=["b1", "b2", "b3"])
+    all_four = [*brokers, new]
+    for one in all_four:
+        until(lambda one=one: one.sees(*(other.name for other in all_four if other is not one)))
+    for slot in range(SLOTS):
+        if home_of(slot, all_four) is brokers[0]:
+            move(slot, new, by=random.choice(all_four))
+    listed = {line.split()[1] for line in new.command("slots", "--haproxy").stdout.splitlines()}
+    assert listed == {"b2", "b3", "b4"}
+    brokers[0].stop()
+    until(lambda: all(one.states()["b1"] == "left" for one in all_four[1:]))
+    sender = connects(new, "sender-grown")
+    for session in sessions:
+        sender.publish(f"to/{session}", b"x", qos=1)
+        one = connects(random.choice(all_four[1:]), session)
+        assert one.connack.session_present and one.receive().payload == b"x"
+        one.disconnect()
+    # The map of moves is on the disk of each broker.
+    new.restart()
+    until(lambda: new.sees("b2", "b3"))
+    assert {line.split()[1] for line in new.command("slots", "--haproxy").stdout.splitlines()} == {"b2", "b3", "b4"}
+    one = connects(brokers[1], sessions[0])
+    assert one.connack.session_present
+    one.disconnect()
+
+
+def test_the_files_of_a_new_cluster(tmp_path):
+    """`barid cluster init`, and brokers that start with the files."""
+    ports = [free_port() for _ in range(3)]
+    words = [f"b{number + 1}=127.0.0.1:{port}" for number, port in enumerate(ports)]
+    init = [BINARY, "cluster", "init", "plant", *words, "--dir", tmp_path / "plant", "--slots", "16"]
+    made = subprocess.run(init, capture_output=True, text=True, timeout=30)
+    assert made.returncode == 0 and made.stdout.count("barid serve --config") == 3, made.stderr
+    again = subprocess.run(init, capture_output=True, text=True, timeout=30)
+    assert again.returncode == 1 and "exists already" in again.stderr
+    running, admins = [], []
+    try:
+        for name in ("b1", "b2", "b3"):
+            file = tmp_path / "plant" / f"{name}.toml"
+            assert file.stat().st_mode & 0o777 == 0o600
+            admins.append(free_port())
+            command = [BINARY, "serve", "--config", file, "--data-dir", tmp_path / name, "--admin", f"127.0.0.1:{admins[-1]}"]
+            command += [word for flag in ("--mqtt", "--ws", "--amqp") for word in (flag, f"127.0.0.1:{free_port()}")]
+            running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+        def status(port: int) -> subprocess.CompletedProcess:
+            return subprocess.run([BINARY, "cluster", "status", "--admin", f"127.0.0.1:{port}"], capture_output=True, text=True)
+
+        until(lambda: all(status(port).returncode == 0 for port in admins), 30)
+        assert "of the cluster plant" in status(admins[0]).stdout
+        slots = subprocess.run([BINARY, "cluster", "slots", "--haproxy", "--admin", f"127.0.0.1:{admins[1]}"], capture_output=True, text=True)
+        assert len(slots.stdout.splitlines()) == 16
+    finally:
+        for one in running:
+            one.terminate()
+            one.wait(15)
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["plant", "b1=10.0.0.1", "b1=10.0.0.2"], "two brokers have the name b1"),
+    (["plant", "b1=10.0.0.1", "b 2=10.0.0.2"], "is no name of a broker"),
+    (["plant", "b1=10.0.0.1", "b2"], "a broker is NAME=HOST"),
+    (["plant", "b1=10.0.0.1", "b2=10.0.0.2", "--slots", "31"], "a power of two"),
+])
+def test_a_new_cluster_that_cannot_be(tmp_path, words, sentence):
+    made = subprocess.run([BINARY, "cluster", "init", *words, "--dir", tmp_path / "none"], capture_output=True, text=True, timeout=30)
+    assert made.returncode == 1 and sentence in made.stderr, made.stderr
+    assert not (tmp_path / "none").exists()

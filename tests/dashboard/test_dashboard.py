@@ -126,6 +126,20 @@ def test_the_brokers_of_a_cluster_are_shown_together_and_one_by_one(page, three,
     client.drop()
 
 
+def test_a_slot_is_moved(page):
+    cluster = Cluster(3, homes=True)
+    page.open(cluster[1])
+    page.go("cluster")
+    page.shows("Slots", "b1 has 11. b2 has 11. b3 has 10.")
+    page.fill("Slot", "7")
+    page.fill("To", "b3")
+    page.press("Move")
+    page.sure("Move")
+    page.shows("Slot 7 is at b3, with 0 sessions.", "b3 has 11.")
+    page.complaints()
+    cluster.close()
+
+
 def test_a_client_is_found_and_disconnected(page, ours, connect, unique):
     name = unique()
     clients = {number: connect(client_id=f"{name}-{number}") for number in range(3)}
