@@ -207,7 +207,7 @@ def _command(target: str, port: int, directory: Path) -> list:
     match target:
         case "relay":
             return [BARID, "bench", "relay", "--listen", address]
-        case "barid" | "barid-memory" | "barid-quotas" | "barid-user" | "before" | "before-memory" | "before-user":
+        case "barid" | "barid-memory" | "barid-quotas" | "barid-user" | "barid-metrics" | "barid-traces" | "before" | "before-memory" | "before-user":
             durability = "memory" if target.endswith("-memory") else "local"
             quotas = HIGH_QUOTAS if target.endswith("-quotas") else ""
             users = ""
@@ -216,6 +216,9 @@ def _command(target: str, port: int, directory: Path) -> list:
                 users = USER_CONFIG.format(hash=subprocess.run(hashed, input=PASSWORD, capture_output=True, text=True, check=True).stdout.strip())
             if target == "barid-user":
                 quotas = HIGH_HELD
+            if target in ("barid-metrics", "barid-traces"):
+                # Nobody listens there: messages without a trace context make no spans.
+                users = f'[telemetry]\nendpoint = "http://127.0.0.1:9"\ntraces = {float(target == "barid-traces")}\n'
             config.write_text(f'[limits]\ndurability = "{durability}"\n{quotas}{users}')
             admin = f"127.0.0.1:{free_port()}"
             return [binary(target), "serve", "--config", config, "--mqtt", address, "--ws", "off", "--amqp", "off", "--admin", admin,
@@ -244,7 +247,7 @@ def binary(target: str) -> Path:
     return BEFORE if target.startswith("before") else BARID
 
 
-MQTT = ("barid", "barid-memory", "barid-quotas", "barid-user", "before", "before-memory", "before-user", "mosquitto", "mosquitto-saved", "nats", "nats-always")
+MQTT = ("barid", "barid-memory", "barid-quotas", "barid-user", "barid-metrics", "barid-traces", "before", "before-memory", "before-user", "mosquitto", "mosquitto-saved", "nats", "nats-always")
 REDIS = ("redis", "redis-always")
 
 

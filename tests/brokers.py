@@ -71,9 +71,10 @@ class Member(Broker):
         advertise = proxy.port if proxy else self.link_port
         hosts = hosts or [host] * len(peers)
         addresses = ", ".join(f'"{at}:{port}"' for at, port in zip(hosts, peers, strict=True))
-        super().__init__(more + CONFIG.format(cluster=cluster, name=name, host=host, listen=self.link_port, advertise=advertise,
-                                              peers=addresses, secret=secret, homes=", ".join(f'"{home}"' for home in homes),
-                                              tls=links_tls() if tls is None else tls))
+        self.of_cluster = CONFIG.format(cluster=cluster, name=name, host=host, listen=self.link_port, advertise=advertise,
+                                        peers=addresses, secret=secret, homes=", ".join(f'"{home}"' for home in homes),
+                                        tls=links_tls() if tls is None else tls)
+        super().__init__(more + self.of_cluster)
 
     @property
     def cluster(self) -> dict:
@@ -172,6 +173,42 @@ class AnyBroker:
     def amqp_port(self) -> int:
         return random.choice(self.cluster.members).amqp_port
 
+    @property
+    def port(self) -> int:
+        return random.choice(self.cluster.members).port
+
+    def kill9(self) -> None:
+        for member in self.cluster:
+            member.kill9()
+
+    def start(self) -> None:
+        for member in self.cluster:
+            member.start()
+        self.cluster.settles()
+
+    def restart(self) -> None:
+        for member in self.cluster:
+            member.stop()
+        self.start()
+
+    def reload(self, toml: str) -> str:
+        """Reloads the configuration of each broker, with `toml` in place of what they have beside the cluster."""
+        return "".join(member.reload(toml + member.of_cluster) for member in self.cluster)
+
+    def configure(self, toml: str) -> None:
+        for member in self.cluster:
+            member.configure(toml + member.of_cluster)
+
+    def running(self) -> bool:
+        return all(member.running() for member in self.cluster)
+
+    @property
+    def stderr(self) -> str:
+        return "".join(member.stderr for member in self.cluster)
+
+    def close(self) -> None:
+        self.cluster.close()
+
     def metric(self, pattern: str) -> float:
         """Returns the sum of all samples of all brokers whose name and labels match `pattern`."""
         return sum(member.metric(pattern) for member in self.cluster)
@@ -185,6 +222,11 @@ class AnyBroker:
         for alive, stderr in told:
             assert alive, f"a broker ended during the tests:\n{stderr}"
             assert "panicked at" not in stderr, stderr
+
+
+def started(config: str = "") -> Broker | AnyBroker:
+    """Starts a broker with the given TOML, or as many as the tests are to have."""
+    return AnyBroker(BROKERS, config) if BROKERS > 1 else Broker(config)
 
 
 class Proxy:

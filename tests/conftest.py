@@ -11,7 +11,7 @@ import pytest
 import contract
 import wire
 from broker import Broker, ForeignBroker
-from brokers import BROKERS, AnyBroker
+from brokers import BROKERS, AnyBroker, started
 
 contract.watch()
 
@@ -58,6 +58,20 @@ def broker_with():
     for alive, stderr in messages:
         assert alive, f"the broker ended during the test:\n{stderr}"
         assert "panicked at" not in stderr, stderr
+
+
+@pytest.fixture
+def brokers_with():
+    """Starts a broker with the given TOML, or with BARID_BROKERS a cluster of so many, to one of which each connection goes."""
+    all_of_them = []
+
+    def start(config: str) -> Broker | AnyBroker:
+        all_of_them.append(started(config))
+        return all_of_them[-1]
+
+    yield start
+    for one in all_of_them:
+        one.end()
 
 
 @pytest.fixture

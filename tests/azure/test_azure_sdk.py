@@ -105,15 +105,15 @@ def test_every_scenario_is_played(sdk):
 
 
 @pytest.mark.parametrize("scenario", UNDISTURBED)
-def test_scenario(sdk, broker_with, play, scenario):
-    running = broker_with("")
+def test_scenario(sdk, brokers_with, play, scenario):
+    running = brokers_with("")
     for played in [play(sdk, running.address, tenant, scenario) for tenant in TENANTS]:
         played.until_it_ends()
 
 
 @pytest.mark.parametrize("scenario", DISTURBED)
-def test_scenario_with_faults(sdk, broker_with, play, scenario):
-    running = broker_with("")
+def test_scenario_with_faults(sdk, brokers_with, play, scenario):
+    running = brokers_with("")
     proxy = Cuttable(running)
 
     def kill():
@@ -124,21 +124,21 @@ def test_scenario_with_faults(sdk, broker_with, play, scenario):
     proxy.close()
 
 
-def test_key_quota(sdk, broker_with, play):
-    running = broker_with("[tenants.acme.limits]\nmax_state_keys = 10\n")
+def test_key_quota(sdk, brokers_with, play):
+    running = brokers_with("[tenants.acme.limits]\nmax_state_keys = 10\n")
     play(sdk, running.address, "acme", "key_quota").until_it_ends()
 
 
-def test_key_rules(sdk, broker_with, play):
+def test_key_rules(sdk, brokers_with, play):
     hashed = subprocess.run([BINARY, "passwd", "--stdin"], input="secret", capture_output=True, text=True, check=True)
     user = '[[users]]\nname = "acme/{}"\npassword = "{}"\nstate = [{}]\n'
     config = user.format("reader", hashed.stdout.strip(), '{ access = "read", keys = ["shared/*"] }')
     config += user.format("writer", hashed.stdout.strip(), '{ access = "write", keys = ["shared/{principal.clientId}"] }')
-    play(sdk, broker_with(config).address, "acme", "key_rules", "secret").until_it_ends()
+    play(sdk, brokers_with(config).address, "acme", "key_rules", "secret").until_it_ends()
 
 
-def test_listing_keys(scan, broker_with, play):
-    running = broker_with("")
+def test_listing_keys(scan, brokers_with, play):
+    running = brokers_with("")
     for played in [play(scan, running.address, tenant) for tenant in TENANTS]:
         played.until_it_ends()
 
@@ -172,8 +172,8 @@ def own_tests() -> Path:
 
 
 @pytest.mark.parametrize("suite, tests", OWN_TESTS.items())
-def test_the_tests_of_the_sdk_itself(own_tests, broker_with, suite, tests):
-    running = broker_with("")
+def test_the_tests_of_the_sdk_itself(own_tests, brokers_with, suite, tests):
+    running = brokers_with("")
     said = cargo("test", own_tests, FEATURES, f"--test={suite}", "--", "--skip", BY_CHANCE,
                  ENABLE_NETWORK_TESTS="1", PORT=str(running.port))
     assert f"{tests} passed" in said, said

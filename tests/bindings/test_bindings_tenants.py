@@ -4,14 +4,14 @@ from azure_client import complete_all
 from configuring import binding, queue
 
 
-def test_tenants_apart(broker_with, connect, entity):
+def test_tenants_apart(brokers_with, connect, entity):
     toml = ""
     for tenant in ("acme", "globex"):
         toml += queue("in", RequiresSession=False).replace("[[queues]]", f'[[queues]]\ntenant = "{tenant}"')
         toml += queue("out", RequiresSession=False).replace("[[queues]]", f'[[queues]]\ntenant = "{tenant}"')
         toml += binding("in", tenant=tenant, filter="#", queue="in") + binding("out", tenant=tenant, from_queue="out", publish="out")
         toml += f'[[keys]]\nname = "{tenant}/all"\nkey = "{tenant}-secret"\nrights = ["Send", "Listen", "Manage"]\n'
-    running = broker_with(toml)
+    running = brokers_with(toml)
     devices = {tenant: connect(to=running, tenant=tenant, client_id="same") for tenant in ("acme", "globex")}
     workers = {tenant: lambda path, tenant=tenant: entity(running, path, keys=(f"{tenant}/all", f"{tenant}-secret")) for tenant in devices}
     for tenant, device in devices.items():

@@ -9,7 +9,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 import wire
 from azure_client import complete_all, nothing_comes, take_one, text
 from configuring import binding, queue
-from broker import Broker
+from brokers import started
 
 SESSIONS = {
     "level": ("{2}", "levels/press/x"),
@@ -41,7 +41,7 @@ def each():
         name = "alarms"
         properties = { FilterType = "Sql", SqlFilter = { SqlExpression = "mqtt_topic LIKE '%/alarm'" } }
         """ + binding("events", filter="events/+/+", topic="events", session="{2}")
-    running = Broker(toml)
+    running = started(toml)
     yield running
     running.end()
 

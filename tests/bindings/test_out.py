@@ -10,12 +10,13 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from azure_client import text, take
 from configuring import binding, queue
-from broker import Broker, until
+from broker import until
+from brokers import started
 
 
 @pytest.fixture(scope="module")
 def out():
-    running = Broker(
+    running = started(
         queue("commands") + binding("commands", from_queue="commands", publish="devices/{session}/commands")
         + queue("plain", RequiresSession=False) + binding("plain", from_queue="plain", publish="plain/{subject}", qos=2)
         + queue("kept", RequiresSession=False)
@@ -145,10 +146,10 @@ def test_many_sessions_take_turns(out, device, entity):
 
 
 @pytest.mark.parametrize("overflow", ["reject", "block"])
-def test_a_full_queue_of_a_subscriber_holds_back(broker_with, connect, entity, overflow):
+def test_a_full_queue_of_a_subscriber_holds_back(brokers_with, connect, entity, overflow):
     """No message is dropped, none counts as a delivery attempt, and other sessions continue."""
     limits = f'[limits]\nmax_queued_messages = 10\nqueue_overflow = "{overflow}"\n'
-    running = broker_with(limits + queue("out", MaxDeliveryCount=2) + binding("out", from_queue="out", publish="out/{session}"))
+    running = brokers_with(limits + queue("out", MaxDeliveryCount=2) + binding("out", from_queue="out", publish="out/{session}"))
     options = {"client_id": "away", "properties": {"session_expiry_interval": 60}}
     away, other = connect(to=running, **options), connect(to=running)
     away.subscribe("out/away", qos=1)
@@ -167,9 +168,9 @@ def test_a_full_queue_of_a_subscriber_holds_back(broker_with, connect, entity, o
 
 
 @pytest.mark.parametrize("overflow", ["reject", "block"])
-def test_what_is_held_back_costs_nothing_meanwhile(broker_with, connect, entity, overflow):
+def test_what_is_held_back_costs_nothing_meanwhile(brokers_with, connect, entity, overflow):
     limits = f'[limits]\nmax_queued_messages = 5\nqueue_overflow = "{overflow}"\n'
-    running = broker_with(limits + queue("out") + binding("out", from_queue="out", publish="out"))
+    running = brokers_with(limits + queue("out") + binding("out", from_queue="out", publish="out"))
     away = connect(to=running, properties={"session_expiry_interval": 60})
     away.subscribe("out", qos=1)
     away.disconnect()

@@ -155,6 +155,21 @@ def test_questions_that_make_no_sense_are_refused(ours, client, parameters):
     assert ours.http(f"/v1/tenants/{tenant}/clients?{parameters}")[0] == 400
 
 
+def test_the_session_of_a_kicked_client_goes_on_as_after_a_lost_connection(ours, connect, unique):
+    """Its will is published, and its expiry begins (MQTT 5 §3.1.2.5, §3.1.2.11.2)."""
+    client_id, topic = unique("kick"), unique("will")
+    heir = connect()
+    heir.subscribe(topic, qos=1)
+    for options in ({"session_expiry_interval": 2}, {}):
+        one = connect(client_id=client_id, clean=False, properties=options, will=wire.Will(topic, b"gone", 1, False, {}))
+        assert barid(ours, "client", "kick", client_id).returncode == 0
+        one.expect_refused(0x98)
+        assert heir.receive().payload == b"gone"
+        path = f"/v1/tenants/default/sessions/{client_id}"
+        assert ours.http(path)[0] == (200 if options else 404)
+        until(lambda path=path: ours.http(path)[0] == 404, 10)
+
+
 def test_clients_of_amqp_are_listed_and_kicked(broker_with):
     running = broker_with('[[queues]]\nname = "orders"\n')
     one = wire.Client(running.address)

@@ -173,6 +173,10 @@ def test_a_slot_comes_back(brokers):
         sender = connects(brokers[number % 3], "back-" + client_id)
         sender.publish(client_id, b"%d" % number, qos=1)
     assert stored_at(client_id, brokers) == [home.name]
+    count = "^barid_cluster_slots_moved_total"
+    assert sum(one.metric(f'{count}.*"in"') for one in brokers) == sum(one.metric(f'{count}.*"out"') for one in brokers) >= 4
+    assert sum(one.metric("^barid_cluster_slots$") for one in brokers) == SLOTS
+    assert [one.metric("^barid_cluster_held$") for one in brokers] == [0, 0, 0]
     again = connects(brokers[1], client_id)
     assert [again.receive().payload for _ in range(4)] == [b"0", b"1", b"2", b"3"]
     again.disconnect()

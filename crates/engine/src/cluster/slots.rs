@@ -86,7 +86,10 @@ impl Slots {
 
     /// Returns the broker that has a slot, as this one sees it.
     pub fn owner(&self, slot: u16) -> Owner {
-        let state = self.state.read();
+        self.owner_in(&self.state.read(), slot)
+    }
+
+    fn owner_in(&self, state: &State, slot: u16) -> Owner {
         let broker = match state.moved.get(&slot) {
             Some(moved) if *moved.broker != *self.me => {
                 return Owner::Elsewhere(Arc::clone(&moved.broker));
@@ -113,7 +116,15 @@ impl Slots {
 
     /// Whether this broker has slots that take clients.
     pub fn has_any(&self) -> bool {
-        (0..self.count()).any(|slot| self.owner(slot) == Owner::Here)
+        let state = self.state.read();
+        (0..self.count()).any(|slot| self.owner_in(&state, slot) == Owner::Here)
+    }
+
+    /// Number of slots that this broker has.
+    pub fn here(&self) -> usize {
+        let state = self.state.read();
+        let is_here = |slot: &u16| !matches!(self.owner_in(&state, *slot), Owner::Elsewhere(_));
+        (0..self.count()).filter(is_here).count()
     }
 
     /// Lets a slot of this broker take nothing, because it is being moved. Returns false if that is so already.
@@ -174,6 +185,7 @@ mod tests {
         assert!(slots.close(0) && !slots.close(0));
         assert_eq!(slots.owner(0), Owner::Closed);
         assert!(slots.has_any());
+        assert_eq!(slots.here(), 2);
         // Closed for what is about to come, before it is known where the slot is.
         assert!(slots.close(1));
         assert_eq!(slots.owner(1), Owner::Elsewhere("b".into()));

@@ -17,7 +17,7 @@ use hashbrown::HashSet;
 use mqtt_proto::ReasonCode;
 use thiserror::Error;
 
-use super::records::{BYTES_MAX, Damaged, Record, Records};
+use super::records::{Damaged, Record, Records};
 use crate::cluster::Slots;
 use crate::engine::Engine;
 use crate::session::SessionRef;
@@ -54,9 +54,6 @@ pub enum ReadError {
     /// A record cannot be read.
     #[error("a record cannot be read: {0}")]
     Record(#[from] RecordError),
-    /// There is too much.
-    #[error("the slot has more than {} MiB; that much cannot be moved", BYTES_MAX >> 20)]
-    TooLarge,
     /// The records are cut off.
     #[error(transparent)]
     Damaged(#[from] Damaged),
@@ -130,6 +127,18 @@ impl Leaving {
         engine.rounds.wait();
     }
 
+    /// The approximate size of the contents, in bytes: what the quotas of tenants count.
+    pub fn bytes(&self) -> usize {
+        let queued = |session: &SessionRef| session.inspect(|outbound, _| outbound.queue().bytes());
+        let of_sessions: usize = self.sessions.iter().map(|(_, session)| queued(session)).sum();
+        let of_tenant = |tenant: &Arc<Tenant>| {
+            let keys = tenant.used_state_store().map_or(0, |store| store.usage().bytes());
+            let entities = tenant.used_entities().map_or(0, |entities| entities.bytes());
+            usize::try_from(keys).unwrap_or(usize::MAX).saturating_add(entities)
+        };
+        of_sessions.saturating_add(self.tenants.iter().map(of_tenant).sum())
+    }
+
     /// Number of sessions in the slot.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -143,7 +152,7 @@ impl Leaving {
     /// Reads the records of the slot from the stores.
     ///
     /// # Errors
-    /// A store cannot be read, or there is too much.
+    /// A store cannot be read.
     pub fn read(&self, engine: &Engine) -> Result<Records, ReadError> {
         let mut reading = Reading::of(engine);
         self.read_sessions(&mut reading)?;
@@ -241,7 +250,7 @@ impl<'a> Reading<'a> {
         let shard = self.engine.shards.get(shard);
         if let Some(value) = shard.store().get(keyspace, &self.key)? {
             let record = Record { shard: shard.index(), keyspace, key: &self.key, value: &value };
-            self.records.push(record).then_some(()).ok_or(ReadError::TooLarge)?;
+            self.records.push(record);
         }
         Ok(())
     }
@@ -258,17 +267,18 @@ impl<'a> Reading<'a> {
         let Self { records, key: prefix, .. } = self;
         shard.store().scan(keyspace, prefix, prefix, &mut |key, value| {
             let record = Record { shard: index, keyspace, key, value };
-            result = look(key, value)
-                .map_err(ReadError::from)
-                .and_then(|()| records.push(record).then_some(()).ok_or(ReadError::TooLarge));
+            result = look(key, value).map_err(ReadError::from);
+            records.push(record);
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         result
     }
 
     fn append(&mut self, records: &Records) -> Result<(), ReadError> {
-        records
-            .for_each(|record| self.records.push(record).then_some(()).ok_or(ReadError::TooLarge))
+        records.for_each(|record| {
+            self.records.push(record);
+            Ok(())
+        })
     }
 }
 

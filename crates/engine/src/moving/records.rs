@@ -7,12 +7,6 @@ use barid_core::ids::ShardIndex;
 use barid_store::Keyspace;
 use thiserror::Error;
 
-/// Maximum size of the records of a slot, in bytes: they are in memory while the slot is moved.
-pub const BYTES_MAX: usize = 1024 * 1024 * 1024;
-
-/// Length of what precedes a key: the shard, the keyspace, and the lengths of the key and of the value.
-const HEAD: usize = 2 + 1 + 2 + 4;
-
 /// The records of a slot, encoded, in the order of their keyspaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records(Vec<u8>);
@@ -43,23 +37,17 @@ impl Records {
         &self.0
     }
 
-    /// Adds a record. Returns false if there is no room.
-    pub(super) fn push(&mut self, record: Record<'_>) -> bool {
+    /// Adds a record.
+    pub(super) fn push(&mut self, record: Record<'_>) {
         let Record { shard, keyspace, key, value } = record;
-        let (Ok(key_len), Ok(value_len)) = (u16::try_from(key.len()), u32::try_from(value.len()))
-        else {
-            return false;
-        };
-        if self.0.len() + HEAD + key.len() + value.len() > BYTES_MAX {
-            return false;
-        }
+        let key_len = u16::try_from(key.len()).expect("engines take keys of 65,535 bytes");
+        let value_len = u32::try_from(value.len()).expect("values have less than 4 GiB");
         self.0.extend_from_slice(&shard.to_be_bytes());
         self.0.push(keyspace.0);
         self.0.extend_from_slice(&key_len.to_be_bytes());
         self.0.extend_from_slice(&value_len.to_be_bytes());
         self.0.extend_from_slice(key);
         self.0.extend_from_slice(value);
-        true
     }
 
     /// Calls `visit` with each record.
@@ -99,7 +87,7 @@ mod tests {
         let wanted = [(3, 0, &b"key"[..], &b"value"[..]), (0, 16, b"k", b""), (1, 2, b"", b"v")];
         let mut records = Records::default();
         for (shard, keyspace, key, value) in wanted {
-            assert!(records.push(Record { shard, keyspace: Keyspace(keyspace), key, value }));
+            records.push(Record { shard, keyspace: Keyspace(keyspace), key, value });
         }
         let read = |bytes: &[u8]| {
             let mut found = Vec::new();

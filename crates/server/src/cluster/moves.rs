@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use barid_engine::cluster::{Moved, Slots};
 use barid_engine::engine::Engine;
@@ -75,13 +76,16 @@ pub struct Moves {
     pub changed: watch::Sender<()>,
     /// The slots that are leaving this broker, each with the broker that is to get it.
     leaving: Mutex<BTreeMap<u16, String>>,
+    come: AtomicU64,
+    gone: AtomicU64,
 }
 
 impl Default for Moves {
     fn default() -> Self {
         let (wanted, receiver) = mpsc::channel(WAITING_MAX);
         let receiver = Mutex::new(Some(receiver));
-        Self { wanted, receiver, changed: watch::Sender::new(()), leaving: Mutex::default() }
+        let (changed, leaving, come, gone) = Default::default();
+        Self { wanted, receiver, changed, leaving, come, gone }
     }
 }
 
@@ -104,6 +108,26 @@ impl Moves {
     /// Notes that a slot has left, or stays.
     pub fn end(&self, slot: u16) {
         self.leaving.lock().remove(&slot);
+    }
+
+    /// Counts a slot that has come from another broker.
+    pub fn count_come(&self) {
+        self.come.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a slot that has gone to another broker.
+    pub fn count_gone(&self) {
+        self.gone.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of slots that have come from other brokers.
+    pub fn come(&self) -> u64 {
+        self.come.load(Ordering::Relaxed)
+    }
+
+    /// Number of slots that have gone to other brokers.
+    pub fn gone(&self) -> u64 {
+        self.gone.load(Ordering::Relaxed)
     }
 
     /// Returns the broker that is to get a slot, if that is leaving this one.

@@ -40,6 +40,16 @@ pub fn cluster(text: &mut String, shared: &Shared) {
             filters as u64,
         ),
         (
+            "barid_cluster_slots",
+            "Slots that this broker has.",
+            cluster.slots().map_or(0, |slots| slots.here() as u64),
+        ),
+        (
+            "barid_cluster_held",
+            "Whether the broker reads no messages from clients, because a slot is being moved.",
+            u64::from(shared.engine.is_held()),
+        ),
+        (
             "barid_cluster_relayed_clients",
             "Clients of this broker that belong to another one.",
             cluster.relays.count(Direction::ToOther),
@@ -57,6 +67,11 @@ pub fn cluster(text: &mut String, shared: &Shared) {
     let help = "Clients refused because the broker that they belong to could not be reached.";
     header(text, name, "counter", help);
     let _ = writeln!(text, "{name} {}", cluster.relays.refused());
+    let name = "barid_cluster_slots_moved_total";
+    header(text, name, "counter", "Slots that came from other brokers, or went to others.");
+    for (direction, count) in [("in", cluster.moves.come()), ("out", cluster.moves.gone())] {
+        let _ = writeln!(text, "{name}{{direction=\"{direction}\"}} {count}");
+    }
     type Read = fn(&MemberView) -> i128;
     let of_members: [(&str, &str, &str, Read); 9] = [
         (

@@ -61,6 +61,9 @@ const HELD_WITHIN: Duration = Duration::from_secs(2);
 const RENEWED_EVERY: Duration = Duration::from_millis(750);
 const COUNTS_FOR: Duration = Duration::from_millis(HOLD_MS - 500);
 
+/// Time for which a move lets nobody publish at most. A disk that does not answer must not stop the cluster.
+const HELD_AT_MOST: Duration = Duration::from_secs(30);
+
 /// Time for a step of the other broker that writes to its disk.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
@@ -181,6 +184,7 @@ fn take_over(
     slots.open(slot);
     homes_have_changed(engine);
     clustering.staged.remove(staged).map_err(|error| error.to_string())?;
+    clustering.moves.count_come();
     info!(slot, from, sessions, "a slot has come to this broker");
     Ok(())
 }
@@ -240,6 +244,7 @@ async fn give(peering: &Arc<Peering>, slot: u16, to: &str) -> Result<Given, NotM
     drop((giving.target.take(), giving.own.take()));
     if let (Ok(given), Some(at)) = (&mut outcome, giving.held_at) {
         given.held_ms = millis(at);
+        clustering.moves.count_gone();
         giving.remove().await;
     }
     clustering.moves.end(slot);
@@ -297,7 +302,7 @@ struct Giving<'a> {
 impl Giving<'_> {
     /// Does all that comes before the decision.
     async fn prepare(&mut self, others: Vec<(String, String)>) -> Result<(), String> {
-        self.disconnect().await?;
+        let leaving = self.disconnect().await?;
         for (name, address) in others {
             let greeted = self.peering.dial(&address, Purpose::Move).await;
             let greeted = greeted.map_err(|error| format!("no link to {name}: {error}"))?;
@@ -308,48 +313,47 @@ impl Giving<'_> {
             }
         }
         self.hold().await?;
-        let (engine, slots, slot) = (self.engine(), Arc::clone(self.slots), self.slot);
+        let (engine, of) = (self.engine(), Arc::clone(&leaving));
         let left = spawn_blocking(move || {
-            let leaving = Leaving::of(&engine, &slots, slot);
-            leaving.leave(&engine);
+            of.leave(&engine);
             wait_until_durable(&engine, &engine.shards.last_changes());
-            let records = leaving.read(&engine);
-            (leaving, records)
+            of.read(&engine)
         });
-        let (leaving, records) = self.meanwhile(left).await?.map_err(|error| error.to_string())?;
-        // What has left comes back from the store, even if the rest cannot be read.
-        let (records, unread) = match records {
-            Ok(records) => (Arc::new(records), None),
-            Err(error) => (Arc::default(), Some(error.to_string())),
+        let (records, held) = self.meanwhile(left).await;
+        // What has left has to come back, even if it could not be read.
+        let (records, is_read) = match records.map_err(|error| error.to_string())? {
+            Ok(records) => (Arc::new(records), Ok(())),
+            Err(error) => (Arc::default(), Err(error.to_string())),
         };
-        self.left = Some((Arc::new(leaving), Arc::clone(&records)));
-        match unread {
-            Some(reason) => Err(reason),
-            None => self.stage(&records).await,
+        self.left = Some((leaving, Arc::clone(&records)));
+        held.and(is_read)?;
+        if records.as_bytes().len() > RECORDS_MAX {
+            return Err(too_large(records.as_bytes().len()));
         }
+        self.stage(&records).await
     }
 
     /// Disconnects the clients of the slot, and waits until they have gone.
-    async fn disconnect(&self) -> Result<(), String> {
+    async fn disconnect(&self) -> Result<Arc<Leaving>, String> {
         let (engine, slots, slot) = (self.engine(), Arc::clone(self.slots), self.slot);
         let gone = spawn_blocking(move || {
+            // A session that began before the slot was closed is there when the rounds have ended.
+            engine.wait_for_rounds();
+            let leaving = Leaving::of(&engine, &slots, slot);
+            if leaving.bytes() > RECORDS_MAX {
+                return Err(too_large(leaving.bytes()));
+            }
             let until = std::time::Instant::now() + QUIET_WITHIN;
-            loop {
-                let leaving = Leaving::of(&engine, &slots, slot);
+            while std::time::Instant::now() < until {
                 leaving.disconnect();
                 if leaving.is_quiet() {
-                    return true;
-                }
-                if std::time::Instant::now() > until {
-                    return false;
+                    return Ok(Arc::new(leaving));
                 }
                 std::thread::sleep(AGAIN);
             }
+            Err(format!("clients have not gone within {} s", QUIET_WITHIN.as_secs()))
         });
-        match gone.await {
-            Ok(true) => Ok(()),
-            _ => Err(format!("clients have not gone within {} s", QUIET_WITHIN.as_secs())),
-        }
+        gone.await.map_err(|error| error.to_string())?
     }
 
     /// Has all brokers hold, this one included.
@@ -386,8 +390,9 @@ impl Giving<'_> {
             target.hears(&Heard::Staged).await?;
             Ok::<_, String>(target)
         };
-        self.target = Some(self.meanwhile(staged).await??);
-        Ok(())
+        let (staged, held) = self.meanwhile(staged).await;
+        self.target = Some(staged?);
+        held
     }
 
     /// Decides that the slot belongs to the target, and has it take it over.
@@ -408,8 +413,9 @@ impl Giving<'_> {
             put.map(|_| wait_until_durable(&decided_by, &commits)).map_err(|it| it.to_string())
         });
         // From here on nothing may be given up: the decision may be on the disk.
-        let decided = self.meanwhile_if_possible(decided).await;
+        let (decided, held) = self.meanwhile(decided).await;
         decided.map_err(|error| error.to_string())??;
+        self.warn_unless(held);
         let is_active = match self.activate().await {
             Ok(()) => true,
             Err(reason) => {
@@ -419,7 +425,9 @@ impl Giving<'_> {
         };
         let (of, slots) = (Arc::clone(&leaving), Arc::clone(self.slots));
         let forgotten = spawn_blocking(move || forget(&of, slots.me()));
-        if let Err(error) = self.meanwhile_if_possible(forgotten).await {
+        let (forgotten, held) = self.meanwhile(forgotten).await;
+        self.warn_unless(held);
+        if let Err(error) = forgotten {
             error!(slot, "cannot forget a slot that was moved: {error}");
         }
         Ok(Given {
@@ -456,7 +464,9 @@ impl Giving<'_> {
             target.hears(&Heard::Active).await?;
             Ok::<_, String>(target)
         };
-        self.target = Some(self.meanwhile_if_possible(active).await?);
+        let (active, held) = self.meanwhile(active).await;
+        self.warn_unless(held);
+        self.target = Some(active?);
         Ok(())
     }
 
@@ -476,30 +486,32 @@ impl Giving<'_> {
         }
     }
 
-    /// Renews the holds until something is done.
-    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Result<T, String> {
+    /// Renews the holds until something is done. Returns its outcome, and whether all brokers have held until then.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> (T, Result<(), String>) {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
-                done = &mut work => return Ok(done),
-                () = sleep(RENEWED_EVERY) => self.renew().await?,
+                done = &mut work => return (done, Ok(())),
+                () = sleep(RENEWED_EVERY) => {
+                    if let Err(reason) = self.renew().await {
+                        return (work.await, Err(reason));
+                    }
+                }
             }
         }
     }
 
-    /// Renews the holds until something is done, or as long as the other brokers answer.
-    async fn meanwhile_if_possible<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        match self.meanwhile(&mut work).await {
-            Ok(done) => done,
-            Err(reason) => {
-                warn!(slot = self.slot, "a broker does not hold while a slot is moved: {reason}");
-                work.await
-            }
+    /// After the decision there is no way back.
+    fn warn_unless(&self, held: Result<(), String>) {
+        if let Err(reason) = held {
+            warn!(slot = self.slot, "a broker does not hold while a slot is moved: {reason}");
         }
     }
 
     async fn renew(&mut self) -> Result<(), String> {
+        if self.held_at.is_some_and(|at| at.elapsed() > HELD_AT_MOST) {
+            return Err(format!("it takes longer than {} s", HELD_AT_MOST.as_secs()));
+        }
         if let Some(own) = &self.own {
             own.extend(self.engine().clock.now().after(HOLD));
         }
@@ -515,6 +527,10 @@ impl Giving<'_> {
     fn engine(&self) -> Arc<Engine> {
         Arc::clone(&self.peering.shared.engine)
     }
+}
+
+fn too_large(bytes: usize) -> String {
+    format!("it has {} MiB, and at most {} MiB can be moved", bytes >> 20, RECORDS_MAX >> 20)
 }
 
 fn millis(since: Instant) -> u64 {
@@ -636,7 +652,8 @@ struct Taking<'a> {
     peering: &'a Arc<Peering>,
     /// The name of that broker.
     from: String,
-    hold: Option<Hold>,
+    /// The hold, and when it began.
+    hold: Option<(Hold, Instant)>,
     /// The parts that have come.
     records: Vec<u8>,
     /// The records that are in a file as well.
@@ -651,7 +668,8 @@ impl Taking<'_> {
         match frame {
             Frame::Hold => {
                 let is_first = self.hold.is_none();
-                self.hold.get_or_insert_with(|| cluster.hold(until())).extend(until());
+                self.hold.get_or_insert_with(|| (cluster.hold(until()), Instant::now()));
+                self.extend();
                 if is_first {
                     let here = Arc::clone(&engine);
                     let drained = spawn_blocking(move || drain(&here));
@@ -696,7 +714,9 @@ impl Taking<'_> {
     }
 
     fn extend(&self) {
-        if let Some(hold) = &self.hold {
+        if let Some((hold, since)) = &self.hold
+            && since.elapsed() < HELD_AT_MOST
+        {
             hold.extend(self.peering.shared.engine.clock.now().after(HOLD));
         }
     }
