@@ -470,7 +470,7 @@ fn a_damaged_pair_is_told_from_a_good_one() {
     assert!(verify(keys::MANAGED, b"\0\x01\x01", b"\x01").is_ok(), "a mark");
     assert!(verify(keys::MANAGED, b"\0\x01\x01", b"\x01{}").is_err(), "a mark with a text");
     for (key, why) in [
-        (&b"\x01t\x01\x05a"[..], "no such kind"),
+        (&b"\x01t\x01\x06a"[..], "no such kind"),
         (b"\x01t\x01", "no kind"),
         (b"\x01t\x01\x01", "a user without a name"),
         (b"\x01t\x01\x02a", "settings with a name"),
