@@ -538,3 +538,48 @@ def test_a_new_cluster_that_cannot_be(tmp_path, words, sentence):
     made = subprocess.run([BINARY, "cluster", "init", *words, "--dir", tmp_path / "none"], capture_output=True, text=True, timeout=30)
     assert made.returncode == 1 and sentence in made.stderr, made.stderr
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_slot_stays_if_a_broker_does_not_answer(cluster_of, begun):
+    """The third broker is stopped before the move begins, or while it holds."""
+    brokers = cluster_of(3, homes=True)
+    session = "stays"
+    slot = slot_of(session)
+    home = home_of(slot, brokers)
+    to = another(home, brokers)
+    third = next(one for one in brokers if one not in (home, to))
+    one = connects(home, session)
+    one.subscribe(f"to/{session}", qos=2)
+    one.disconnect()
+    sender = connects(home, "sender-of-large")
+    payload = bytes(100_000)
+    # So that the move takes longer than it takes to stop a broker.
+    for _ in range(200 if begun else 1):
+        sender.publish(f"to/{session}", payload, qos=1)
+    sender.disconnect()
+    if begun:
+        stopper = threading.Thread(target=lambda: (until(lambda: third.metric("^barid_cluster_held$") == 1), third.pause()))
+        stopper.start()
+    else:
+        third.pause()
+    moved = home.command("move", str(slot), to.name)
+    if begun:
+        stopper.join()
+    third.go_on()
+    for member in brokers:
+        until(lambda member=member: member.sees(*(other.name for other in brokers.others(member))), 30)
+    if moved.returncode:
+        assert "the slot stays where it is" in moved.stderr, moved.stderr
+        assert stored_at(session, brokers) == [home.name]
+    else:
+        # It had been decided before the broker was stopped.
+        assert begun and stored_at(session, brokers) == [to.name]
+    again = connects(to, session)
+    assert again.connack.session_present
+    for _ in range(200 if begun else 1):
+        assert again.receive(timeout=20).payload == payload
+    again.disconnect()
+    if moved.returncode:
+        move(slot, to)
+        assert stored_at(session, brokers) == [to.name]

@@ -22,6 +22,7 @@ use barid_core::state_store::{AnsweredRecord, StateRecord};
 use hashbrown::{HashMap, HashSet};
 use thiserror::Error;
 
+use super::leaving::Leaving;
 use super::records::{Damaged, Record, Records};
 use crate::bindings;
 use crate::durable::DurableShard;
@@ -58,12 +59,15 @@ pub fn adopt(
     adopt_as(engine, records, Some((from, me)))
 }
 
-/// Takes the contents of a slot that [have left](super::Leaving::leave) this broker back into memory, because they stay.
+/// Takes the contents of a slot that [have left](Leaving::leave) this broker back into memory, because they stay. Sessions
+/// that are not stored have ended.
 ///
 /// # Errors
 /// A record cannot be read. Nothing was taken back.
-pub fn stay(engine: &Engine, records: &Records) -> Result<usize, AdoptError> {
-    adopt_as(engine, records, None)
+pub fn stay(engine: &Engine, leaving: &Leaving, records: &Records) -> Result<usize, AdoptError> {
+    let back = adopt_as(engine, records, None);
+    leaving.forget_sessions(|session| session.durable().is_none());
+    back
 }
 
 fn adopt_as(

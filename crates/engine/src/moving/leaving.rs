@@ -149,6 +149,22 @@ impl Leaving {
         self.tenants.iter().map(|tenant| &*tenant.name)
     }
 
+    /// Forgets sessions in memory.
+    pub(super) fn forget_sessions(&self, which: impl Fn(&SessionRef) -> bool) {
+        for (tenant, session) in self.sessions.iter().filter(|(_, session)| which(session)) {
+            {
+                let mut entry = tenant.sessions.entry(&session.client_id);
+                if entry.get().is_some_and(|present| present.id == session.id) {
+                    entry.remove();
+                }
+            }
+            let subscriptions = std::mem::take(&mut session.state().subscriptions);
+            for subscription in subscriptions.into_iter() {
+                tenant.unsubscribe(&subscription.filter, session.id);
+            }
+        }
+    }
+
     /// Reads the records of the slot from the stores.
     ///
     /// # Errors
@@ -290,20 +306,11 @@ pub fn forget(leaving: &Leaving, me: &str) {
             let number = session.answered_as();
             store.rename_session(tenant, number, guest_number(me, number));
         }
-        {
-            let mut entry = tenant.sessions.entry(&session.client_id);
-            if entry.get().is_some_and(|present| present.id == session.id) {
-                entry.remove();
-            }
-        }
-        let subscriptions = std::mem::take(&mut session.state().subscriptions);
-        for subscription in subscriptions.into_iter() {
-            tenant.unsubscribe(&subscription.filter, session.id);
-        }
         if let Some(number) = session.stored_number() {
             tenant.answered_as.remove(number);
         }
     }
+    leaving.forget_sessions(|_| true);
     for tenant in &leaving.tenants {
         tenant.look_for_home();
         tenant.bindings.forget_stored();

@@ -231,7 +231,7 @@ fn a_slot_goes_from_broker_to_broker_and_leaves_nothing_behind() {
     let (leaving, records) = from.leave();
     assert_eq!((leaving.sessions(), leaving.tenants().collect::<Vec<_>>()), (2, vec!["acme"]));
     // It stays after all.
-    assert_eq!(stay(&from.engine, &records).unwrap(), 2);
+    assert_eq!(stay(&from.engine, &leaving, &records).unwrap(), 2);
     from.slots.open(0);
     homes_have_changed(&from.engine);
     commit(&from.engine);

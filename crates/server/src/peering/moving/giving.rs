@@ -1,22 +1,4 @@
-//! Move links: slots that change their broker.
-//!
-//! ```text
-//!  the broker that has the slot          the one that gets it        the others
-//!    disconnects the clients
-//!    Hold                        ──►     ──────────────────────►
-//!                                ◄──     ◄──────────────────────    Held
-//!    Part …, Stage               ──►     writes a file
-//!                                ◄──     Staged
-//!    stores where the slot is
-//!    Activate                    ──►     adopts the contents
-//!                                ◄──     Active
-//!    forgets the contents
-//!    (closes the links)                  publishes again            publishes again
-//! ```
-//!
-//! While all brokers hold, no message is under way, so none misses the sessions of the slot, and none reaches them twice.
-//! The stored line is the decision. Before it, the slot stays whatever fails; after it, the slot is at the other broker, and
-//! its file has the contents, whoever crashes.
+//! The side of the broker that has the slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +7,8 @@ use barid_core::commits::Commits;
 use barid_engine::cluster::{Hold, Moved, Owner, Slots};
 use barid_engine::engine::Engine;
 use barid_engine::managed::ManagedKind;
-use barid_engine::moving::{Leaving, Records, adopt, forget, homes_have_changed, remove, stay};
-use barid_peers::{Frame, FrameError, HOLD_MS, HandshakeError, Purpose, State, decode};
+use barid_engine::moving::{Leaving, Records, forget, homes_have_changed, remove, stay};
+use barid_peers::{Frame, FrameError, HandshakeError, Purpose, State, decode};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -34,44 +16,19 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Peering;
-use super::greeting::{Greeted, NoLink, send};
-use crate::cluster::{
-    Clustering, Given, LinkStream, NotMoved, Staged, WantedMove, note_move, stored,
+use super::{
+    AGAIN, COUNTS_FOR, FRAME_MAX, HELD_AT_MOST, HOLD, PART, RECORDS_MAX, RENEWED_EVERY, broken,
+    drain, wait_until_durable,
 };
-use crate::shared::Shared;
-
-/// Maximum length of a frame, in bytes: a part with what precedes it.
-const FRAME_MAX: usize = PART + 1024;
-
-/// Length of a part, in bytes.
-const PART: usize = 256 * 1024;
-
-/// Maximum size of the records of a slot, in bytes.
-const RECORDS_MAX: usize = 1 << 30;
+use crate::cluster::{Clustering, Given, LinkStream, NotMoved, WantedMove, stored};
+use crate::peering::Peering;
+use crate::peering::greeting::{Greeted, NoLink, send};
 
 /// Time in which the clients of a slot must have gone.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 
-/// Time in which all brokers must hold.
-const HELD_WITHIN: Duration = Duration::from_secs(2);
-
-/// Time after which a hold is renewed, and the time for which one that was asked for counts: less than it lasts, since
-/// clocks have different rates.
-const RENEWED_EVERY: Duration = Duration::from_millis(750);
-const COUNTS_FOR: Duration = Duration::from_millis(HOLD_MS - 500);
-
-/// Time for which a move lets nobody publish at most. A disk that does not answer must not stop the cluster.
-const HELD_AT_MOST: Duration = Duration::from_secs(30);
-
 /// Time for a step of the other broker that writes to its disk.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
-
-/// Time between two looks at something that is waited for.
-const AGAIN: Duration = Duration::from_millis(2);
-
-/// Time for which a broker holds.
-const HOLD: Duration = Duration::from_millis(HOLD_MS);
 
 /// Moves slots until the broker ends, one at a time.
 pub async fn move_slots(peering: Arc<Peering>, mut wanted: mpsc::Receiver<WantedMove>) {
@@ -92,123 +49,6 @@ pub async fn move_slots(peering: Arc<Peering>, mut wanted: mpsc::Receiver<Wanted
         }
         let _ = reply.send(outcome);
     }
-}
-
-/// Adopts slots whose files are here, whenever it turns out that this broker has them.
-pub async fn settle_slots(peering: Arc<Peering>) {
-    let mut changed = peering.clustering.moves.changed.subscribe();
-    let mut stop = peering.stop.clone();
-    loop {
-        let settling = Arc::clone(&peering);
-        let settled = spawn_blocking(move || {
-            for tenant in settling.shared.engine.tenants.all() {
-                settling.lanes.changed(&tenant);
-            }
-            settle(&settling.shared)
-        });
-        if let Ok(Err(reason)) = settled.await {
-            error!("cannot take over a slot: {reason}");
-        }
-        tokio::select! {
-            _ = changed.changed() => {}
-            () = stop.stopped() => return,
-        }
-    }
-}
-
-/// Adopts the slots whose files are here and that belong to this broker; removes the files of those that belong to others;
-/// forgets what is here of slots that were moved away.
-pub fn settle(shared: &Shared) -> Result<(), String> {
-    let Some((clustering, slots)) = of(shared) else { return Ok(()) };
-    let _one = clustering.adopting.lock();
-    for staged in clustering.staged.all().map_err(|error| error.to_string())? {
-        let Staged { slot, generation } = staged;
-        let place = slots.place(slot);
-        if *place.broker == *slots.me() && place.generation == generation {
-            let contents = clustering.staged.read(staged).map_err(|error| error.to_string())?;
-            take_over(shared, clustering, slots, staged, contents)?;
-        } else if place.generation >= generation {
-            clustering.staged.remove(staged).map_err(|error| error.to_string())?;
-            slots.open(slot);
-        } else {
-            slots.close(slot);
-        }
-    }
-    Ok(())
-}
-
-/// Forgets what a broker has of slots that were moved away: it ended before it had forgotten it. To be called before
-/// clients connect.
-pub fn forget_moved_away(shared: &Shared) -> Result<(), String> {
-    let Some((_, slots)) = of(shared) else { return Ok(()) };
-    for slot in 0..slots.count() {
-        let place = slots.place(slot);
-        if *place.broker != *slots.me() && place.generation > 0 {
-            forget_slot(&shared.engine, slots, slot)?;
-        }
-    }
-    Ok(())
-}
-
-/// Forgets everything in a slot.
-fn forget_slot(engine: &Engine, slots: &Slots, slot: u16) -> Result<(), String> {
-    let leaving = Leaving::of(engine, slots, slot);
-    leaving.leave(engine);
-    let records = leaving.read(engine).map_err(|error| error.to_string())?;
-    if !records.as_bytes().is_empty() {
-        warn!(slot, bytes = records.as_bytes().len(), "forgets the rest of a slot that was moved");
-    }
-    forget(&leaving, slots.me());
-    remove(engine, &records).map_err(|error| error.to_string())
-}
-
-fn of(shared: &Shared) -> Option<(&Arc<Clustering>, &Arc<Slots>)> {
-    let clustering = shared.cluster.as_ref()?;
-    Some((clustering, clustering.slots()?))
-}
-
-/// Puts the contents of a slot in force, which are in a file as well: the name of the broker that had it, and the records.
-fn take_over(
-    shared: &Shared,
-    clustering: &Clustering,
-    slots: &Slots,
-    staged: Staged,
-    (from, records): (String, Records),
-) -> Result<(), String> {
-    let (engine, slot) = (&*shared.engine, staged.slot);
-    slots.close(slot);
-    // A crash may have left a part of it.
-    forget_slot(engine, slots, slot)?;
-    let sessions = adopt(engine, &records, (&from, slots.me())).map_err(|it| it.to_string())?;
-    wait_until_durable(engine, &engine.shards.last_changes());
-    slots.open(slot);
-    homes_have_changed(engine);
-    clustering.staged.remove(staged).map_err(|error| error.to_string())?;
-    clustering.moves.count_come();
-    info!(slot, from, sessions, "a slot has come to this broker");
-    Ok(())
-}
-
-/// Waits until all this is durable, or heard.
-fn wait_until_durable(engine: &Engine, commits: &Commits) {
-    while !engine.shards.sources().are_done(commits) {
-        std::thread::sleep(AGAIN);
-    }
-}
-
-/// Holds this broker: nothing is published when this returns, and nothing is under way. Returns false if something still
-/// is after a while.
-fn drain(engine: &Engine) -> bool {
-    engine.wait_for_rounds();
-    let Some(cluster) = &engine.cluster else { return true };
-    let until = std::time::Instant::now() + HELD_WITHIN;
-    while !cluster.is_drained() {
-        if std::time::Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(AGAIN);
-    }
-    true
 }
 
 /// Gives a slot to another broker.
@@ -232,6 +72,7 @@ async fn give(peering: &Arc<Peering>, slot: u16, to: &str) -> Result<Given, NotM
         target: None,
         links: Vec::new(),
         left: None,
+        is_unreadable: false,
     };
     let mut outcome = match giving.prepare(others).await {
         Ok(()) => giving.decide().await,
@@ -297,6 +138,8 @@ struct Giving<'a> {
     links: Vec<MoveLink>,
     /// What has left memory.
     left: Option<(Arc<Leaving>, Arc<Records>)>,
+    /// What has left memory cannot be read.
+    is_unreadable: bool,
 }
 
 impl Giving<'_> {
@@ -320,13 +163,11 @@ impl Giving<'_> {
             of.read(&engine)
         });
         let (records, held) = self.meanwhile(left).await;
-        // What has left has to come back, even if it could not be read.
-        let (records, is_read) = match records.map_err(|error| error.to_string())? {
-            Ok(records) => (Arc::new(records), Ok(())),
-            Err(error) => (Arc::default(), Err(error.to_string())),
-        };
+        self.is_unreadable = !matches!(records, Ok(Ok(_)));
+        let records = records.map_err(|error| error.to_string())?;
+        let records = Arc::new(records.map_err(|error| error.to_string())?);
         self.left = Some((leaving, Arc::clone(&records)));
-        held.and(is_read)?;
+        held?;
         if records.as_bytes().len() > RECORDS_MAX {
             return Err(too_large(records.as_bytes().len()));
         }
@@ -398,9 +239,6 @@ impl Giving<'_> {
     /// Decides that the slot belongs to the target, and has it take it over.
     async fn decide(&mut self) -> Result<Given, String> {
         self.renew().await?;
-        if self.links.iter().any(|link| link.counts_until <= Instant::now()) {
-            return Err("a broker has not answered in time".into());
-        }
         let (leaving, records) = self.left.clone().ok_or("nothing has left")?;
         let engine = self.engine();
         let moved = Moved { broker: self.to.into(), generation: self.generation };
@@ -473,10 +311,16 @@ impl Giving<'_> {
     /// Lets the slot stay.
     async fn stay(&mut self) {
         let (engine, slots, slot) = (self.engine(), Arc::clone(self.slots), self.slot);
+        if self.is_unreadable {
+            error!(
+                slot,
+                "the contents of a slot cannot be read: it takes no clients until the broker starts again"
+            );
+            return;
+        }
         let left = self.left.take();
         let back = spawn_blocking(move || {
-            // What was not read is read when the broker starts again.
-            let back = left.map_or(Ok(0), |(_, records)| stay(&engine, &records));
+            let back = left.map_or(Ok(0), |(leaving, records)| stay(&engine, &leaving, &records));
             slots.open(slot);
             homes_have_changed(&engine);
             back
@@ -544,8 +388,8 @@ struct MoveLink {
     stream: LinkStream,
     bytes: Vec<u8>,
     asked_at: Instant,
-    /// Until when the other broker holds for certain.
-    counts_until: Instant,
+    /// Until when the other broker holds for certain; `None`: it does not yet.
+    counts_until: Option<Instant>,
 }
 
 /// What the other broker says.
@@ -559,8 +403,7 @@ enum Heard {
 impl MoveLink {
     fn new(name: String, greeted: Greeted) -> Self {
         let Greeted { stream, unread, .. } = greeted;
-        let now = Instant::now();
-        Self { name, stream, bytes: unread, asked_at: now, counts_until: now }
+        Self { name, stream, bytes: unread, asked_at: Instant::now(), counts_until: None }
     }
 
     async fn ask_to_hold(&mut self) -> Result<(), String> {
@@ -568,10 +411,15 @@ impl MoveLink {
         self.say(&Frame::Hold).await
     }
 
-    /// Waits until the other broker holds.
+    /// Waits until the other broker holds. It must have held since it was first asked: what it has sent in between would
+    /// have found no session.
     async fn held(&mut self) -> Result<(), String> {
-        self.hears(&Heard::Held).await?;
-        self.counts_until = self.asked_at + COUNTS_FOR;
+        let heard = timeout(COUNTS_FOR, self.hears(&Heard::Held)).await;
+        heard.map_err(|_| format!("{} does not answer", self.name))??;
+        if self.counts_until.is_some_and(|until| until <= Instant::now()) {
+            return Err(format!("{} has answered too late", self.name));
+        }
+        self.counts_until = Some(self.asked_at + COUNTS_FOR);
         Ok(())
     }
 
@@ -617,174 +465,4 @@ impl MoveLink {
             }
         }
     }
-}
-
-/// Serves a move link that another broker has opened: holds as long as it is open and renewed, and takes a slot.
-pub async fn take_slots(peering: &Arc<Peering>, greeted: Greeted) -> Result<(), NoLink> {
-    let Greeted { mut stream, unread: mut bytes, outcome } = greeted;
-    let mut taking =
-        Taking { peering, from: outcome.peer.name, hold: None, records: Vec::new(), staged: None };
-    let mut stop = peering.stop.clone();
-    loop {
-        let mut handled = 0;
-        while let Some((frame, len)) = decode(&bytes[handled..], FRAME_MAX).map_err(broken)? {
-            handled += len;
-            let answer = taking.on_frame(frame).await.map_err(|reason| {
-                warn!(broker = taking.from, "a slot does not come: {reason}");
-                broken(FrameError::Value)
-            })?;
-            if let Some(answer) = answer {
-                let mut out = Vec::new();
-                answer.encode(&mut out);
-                send(&mut stream, &out).await?;
-            }
-        }
-        bytes.drain(..handled);
-        tokio::select! {
-            read = stream.read_buf(&mut bytes) => if read? == 0 { return Ok(()) },
-            () = stop.stopped() => return Ok(()),
-        }
-    }
-}
-
-/// A slot that may come from another broker.
-struct Taking<'a> {
-    peering: &'a Arc<Peering>,
-    /// The name of that broker.
-    from: String,
-    /// The hold, and when it began.
-    hold: Option<(Hold, Instant)>,
-    /// The parts that have come.
-    records: Vec<u8>,
-    /// The records that are in a file as well.
-    staged: Option<(Staged, Records)>,
-}
-
-impl Taking<'_> {
-    async fn on_frame(&mut self, frame: Frame<'_>) -> Result<Option<Frame<'static>>, String> {
-        let engine = Arc::clone(&self.peering.shared.engine);
-        let cluster = engine.cluster.as_ref().ok_or("there is no cluster")?;
-        let until = || engine.clock.now().after(HOLD);
-        match frame {
-            Frame::Hold => {
-                let is_first = self.hold.is_none();
-                self.hold.get_or_insert_with(|| (cluster.hold(until()), Instant::now()));
-                self.extend();
-                if is_first {
-                    let here = Arc::clone(&engine);
-                    let drained = spawn_blocking(move || drain(&here));
-                    if !self.meanwhile(drained).await?.unwrap_or(false) {
-                        return Err("messages to other brokers are not acknowledged".into());
-                    }
-                }
-                Ok(Some(Frame::Held))
-            }
-            Frame::Part(part) => {
-                if self.records.len() + part.len() > RECORDS_MAX {
-                    return Err("it is too large".into());
-                }
-                self.extend();
-                self.records.extend_from_slice(part);
-                Ok(None)
-            }
-            Frame::Stage { slot, generation, hash } => {
-                let records = std::mem::take(&mut self.records);
-                if xxh3_64(&records) != hash {
-                    return Err("its records were damaged on their way".into());
-                }
-                let shared = Arc::clone(&self.peering.shared);
-                let (from, staged) = (self.from.clone(), Staged { slot, generation });
-                let kept = spawn_blocking(move || keep(&shared, &from, staged, records));
-                let records = self.meanwhile(kept).await?.map_err(|error| error.to_string())??;
-                self.staged = Some((staged, records));
-                Ok(Some(Frame::Staged))
-            }
-            Frame::Activate { slot, generation } => {
-                let shared = Arc::clone(&self.peering.shared);
-                let staged = Staged { slot, generation };
-                let (_, records) =
-                    self.staged.take().filter(|(own, _)| *own == staged).ok_or("it is not here")?;
-                let from = self.from.clone();
-                let active = spawn_blocking(move || activate(&shared, staged, (from, records)));
-                self.meanwhile(active).await?.map_err(|error| error.to_string())??;
-                Ok(Some(Frame::Active))
-            }
-            _ => Err("it sends a frame that is not allowed here".into()),
-        }
-    }
-
-    fn extend(&self) {
-        if let Some((hold, since)) = &self.hold
-            && since.elapsed() < HELD_AT_MOST
-        {
-            hold.extend(self.peering.shared.engine.clock.now().after(HOLD));
-        }
-    }
-
-    /// Holds until something is done.
-    async fn meanwhile<T>(&self, work: impl Future<Output = T>) -> Result<T, String> {
-        let mut work = std::pin::pin!(work);
-        loop {
-            self.extend();
-            tokio::select! {
-                done = &mut work => {
-                    self.extend();
-                    return Ok(done);
-                }
-                () = sleep(RENEWED_EVERY) => {}
-            }
-        }
-    }
-}
-
-/// Writes the records of a slot to a file.
-fn keep(shared: &Shared, from: &str, staged: Staged, records: Vec<u8>) -> Result<Records, String> {
-    let (clustering, slots) = of(shared).ok_or("this broker has no slots")?;
-    let _one = clustering.adopting.lock();
-    let place = slots.place(staged.slot);
-    if *place.broker != *from || place.generation + 1 != staged.generation {
-        return Err(format!("the slot {} belongs to {}", staged.slot, place.broker));
-    }
-    if clustering.moves.of(staged.slot).is_some() {
-        return Err(format!("the slot {} is still being removed here", staged.slot));
-    }
-    // A broker that has forgotten a move may have kept a file.
-    for old in clustering.staged.all().map_err(|error| error.to_string())? {
-        if old.slot == staged.slot && old != staged {
-            clustering.staged.remove(old).map_err(|error| error.to_string())?;
-        }
-    }
-    let records = Records::from_bytes(records);
-    clustering.staged.keep(staged, from, &records).map_err(|error| error.to_string())?;
-    slots.close(staged.slot);
-    Ok(records)
-}
-
-/// Takes over a slot whose records are in a file. Returns when all brokers have heard of its subscriptions.
-fn activate(shared: &Shared, staged: Staged, contents: (String, Records)) -> Result<(), String> {
-    let (clustering, slots) = of(shared).ok_or("this broker has no slots")?;
-    let engine = &shared.engine;
-    let moved = Moved { broker: slots.me().into(), generation: staged.generation };
-    let mut commits = Commits::default();
-    let name = staged.slot.to_string();
-    let put = engine.managed.put(ManagedKind::Slot, &name, stored(&moved), &mut commits);
-    put.map_err(|error| error.to_string())?;
-    {
-        // Whoever settles slots must not do the same.
-        let _one = clustering.adopting.lock();
-        note_move(engine, slots, staged.slot, moved, &clustering.moves.changed);
-        wait_until_durable(engine, &commits);
-        let is_here = clustering.staged.all().map_err(|error| error.to_string())?.contains(&staged);
-        if is_here {
-            take_over(shared, clustering, slots, staged, contents)?;
-        }
-    }
-    if let Some(cluster) = &engine.cluster {
-        wait_until_durable(engine, &cluster.all_heard());
-    }
-    Ok(())
-}
-
-fn broken(error: FrameError) -> NoLink {
-    HandshakeError::from(error).into()
 }
