@@ -10,10 +10,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import compare
 import servers
+
+sys.path.insert(0, str(servers.ROOT / "tests"))
+import wire  # noqa: E402
 
 SCENARIOS = {name: compare.SCENARIOS[name] for name in ("pairs0", "pairs1", "pairs0-20k", "pairs1-20k", "fanout-16-50k", "fanout-1k-50k")}
 # Subscribers whose sessions outlive their connections, and are at a broker that they have not connected to.
@@ -38,6 +43,15 @@ STATE_COLUMNS = {
 # With "tls" the links between brokers use TLS.
 TARGETS, HOME_TARGETS = ("one", "same", "across", "across tls"), ("one", "home", "relayed", "relayed tls")
 ALL = SCENARIOS | PERSISTENT | STATE
+NATS_CONFIG = """\
+listen: "127.0.0.1:{listen}"
+server_name: "n{number}"
+cluster {{ name: "bench", listen: "127.0.0.1:{route}", routes: [{routes}] }}
+jetstream {{ store_dir: "{directory}/{number}" }}
+mqtt {{ listen: "127.0.0.1:{mqtt}", max_ack_pending: 65535 }}
+max_pending: 1GB
+write_deadline: "60s"
+"""
 
 
 def main() -> int:
@@ -45,6 +59,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=3, help="of each measurement, after 1 s to warm up")
     parser.add_argument("--scenarios", nargs="+", choices=[*ALL], default=[*ALL], metavar="SCENARIO")
+    parser.add_argument("--nats", action="store_true", help="measure pairs across three brokers, and across three nats-servers")
     args = parser.parse_args()
     print(f"{args.rounds} rounds of {args.seconds} s. Median [least–most].")
     for name in args.scenarios:
@@ -52,6 +67,8 @@ def main() -> int:
         if name not in STATE:
             arguments += ["--version", "5" if name in PERSISTENT else "311"]
         targets = TARGETS if name in SCENARIOS else HOME_TARGETS
+        if args.nats:
+            targets = ("one", "across three", "across nats")
         results = {target: [] for target in targets}
         for number in range(args.rounds):
             for target in compare.rotated(list(targets), number):
@@ -71,13 +88,54 @@ def running(target: str, of_state: bool = False):
         with servers.start("barid") as server:
             yield server, []
         return
-    target, *tls = target.split()
-    with started(2, "--homes", "b1", *(["--tls"] if tls else [])) as (brokers, _):
+    if target == "across nats":
+        with nats_servers() as (first, pids, second):
+            yield servers.Server(*first, pids), ["--subscribers", second]
+        return
+    target, *more = target.split()
+    with started(3 if more == ["three"] else 2, "--homes", "b1", *(["--tls"] if more == ["tls"] else [])) as (brokers, _):
         crosses = target in ("across", "relayed")
         host, first = brokers[1 if crosses and of_state else 0]["mqtt"].rsplit(":", 1)
         pids = ",".join(str(broker["pid"]) for broker in brokers)
         more = ["--subscribers", brokers[1]["mqtt"]] if crosses and not of_state else []
         yield servers.Server(host, int(first), pids), more
+
+
+@contextmanager
+def nats_servers():
+    """Starts three nats-servers as one cluster. Yields where publishers connect, the pids of all, and where subscribers connect."""
+    with tempfile.TemporaryDirectory(prefix="barid-bench-") as directory:
+        ports = [[servers.free_port() for _ in range(3)] for _ in range(3)]
+        routes = ", ".join(f'"nats://127.0.0.1:{route}"' for _, _, route in ports)
+        processes = []
+        try:
+            for number, (mqtt, listen, route) in enumerate(ports):
+                config = Path(directory) / f"{number}.conf"
+                config.write_text(NATS_CONFIG.format(number=number, mqtt=mqtt, listen=listen, route=route, routes=routes, directory=directory))
+                with open(config.with_suffix(".log"), "wb") as log:
+                    processes.append(subprocess.Popen(["nats-server", "-c", config], stdout=log, stderr=log))
+            for mqtt, _, _ in ports:
+                await_mqtt(mqtt)
+            yield ("127.0.0.1", ports[0][0]), ",".join(str(one.pid) for one in processes), f"127.0.0.1:{ports[1][0]}"
+        finally:
+            for one in processes:
+                one.terminate()
+            for one in processes:
+                one.wait(10)
+
+
+def await_mqtt(port: int) -> None:
+    """Waits until a client of MQTT is accepted: a cluster of nats-servers has elected its leader."""
+    for _ in range(300):
+        try:
+            client = wire.Client(("127.0.0.1", port), wire.V311)
+            if client.connect("first").reason == 0:
+                client.disconnect()
+                return
+        except (OSError, wire.Closed):
+            pass
+        time.sleep(0.1)
+    raise servers.Failed("nats-server accepts no clients")
 
 
 @contextmanager

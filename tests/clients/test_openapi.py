@@ -13,6 +13,7 @@ from openapi_spec_validator import validate
 import contract
 import wire
 from broker import Broker, free_port
+from brokers import Cluster
 from running import barid
 
 CONFIGURATION = f"""
@@ -69,6 +70,9 @@ def test_every_operation_answers_as_described(running):
         does("GET", path)
     does("PATCH", "/v1/shards/0", {"state": "open"})
     does("GET", "/v1/events", head_only=True)
+    two = Cluster(2, homes=True)
+    ask(two[1], "PATCH", "/v1/cluster/slots/0", {"broker": "b2"})
+    two.close()
 
     client = wire.Client(running.address)
     client.connect("sensor", username="globex/u", properties={"session_expiry_interval": 60}, will=wire.Will("gone", b"", qos=1))

@@ -139,6 +139,10 @@ class Node(Member):
         with self.namespace:
             return super().http(path)
 
+    def run(self, *words: str, input: str | None = None) -> subprocess.CompletedProcess:
+        with self.namespace:
+            return super().run(*words, input=input)
+
     def connect(self) -> wire.Client:
         """Opens a connection to it."""
         with self.namespace:

@@ -5,11 +5,16 @@ FAULT_SECONDS is how long the random faults last, FAULT_SEED repeats them.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
+import subprocess
+import threading
 import time
 
 import pytest
+import xxhash
 
 import wire
 from acknowledgements import Ledger
@@ -189,6 +194,65 @@ def test_what_is_acknowledged_arrives(cluster):
     ledger.check()
     print(ledger)
     assert ledger.acknowledged > 100 and ledger.compared > 0
+
+
+def test_slots_move_meanwhile():
+    """Random cuts and stops while slots move: whatever becomes of a move, each slot is at one broker afterwards, with its sessions,
+    and all brokers know which.
+    """
+    seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
+    print(f"FAULT_SEED={seed}")
+    chance = random.Random(seed)
+    cluster = CutCluster(3, homes=True)
+    sessions = [f"s{number}" for number in range(40)]
+    for session in sessions:
+        one = cluster[0].connect()
+        one.connect(session, clean=False, properties={"session_expiry_interval": 3_600})
+        one.subscribe(f"to/{session}", qos=1)
+        one.disconnect()
+
+    def places(member) -> list[str]:
+        return [one["broker"] for one in json.loads(member.http("/v1/cluster/slots")[1])["slots"]]
+
+    def are_whole() -> bool:
+        """Whether all brokers know the same places, and each session is where its slot is."""
+        known = places(cluster[0])
+        return all(places(member) == known for member in cluster) and all(
+            [member.name for member in cluster if member.http(f"/v1/tenants/default/sessions/{session}")[0] == 200]
+            == [known[slot_of(session)]] for session in sessions)
+
+    moved = failed = 0
+    until_then = time.monotonic() + FAULT_SECONDS
+    while time.monotonic() < until_then:
+        slot = slot_of(chance.choice(sessions))
+        home = next(member for member in cluster if member.name == places(cluster[0])[slot])
+        to = chance.choice(cluster.others(home))
+        outcome = []
+
+        def move(slot: int = slot, home=home, to=to, outcome: list = outcome) -> None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                outcome.append(home.command("move", str(slot), to.name).returncode)
+
+        mover = threading.Thread(target=move)
+        mover.start()
+        time.sleep(chance.random() * 0.06)
+        fault(cluster, chance)
+        mover.join()
+        cluster.settles()
+        until(are_whole, 30)
+        moved, failed = moved + (outcome == [0]), failed + (outcome != [0])
+    print(f"{moved} moves, and {failed} that failed")
+    for session in sessions:
+        one = chance.choice(cluster.members).connect()
+        assert one.connect(session, clean=False, properties={"session_expiry_interval": 3_600}).session_present
+        one.disconnect()
+    for member in cluster:
+        assert "panicked at" not in member.stderr, member.stderr
+    cluster.close()
+
+
+def slot_of(client_id: str) -> int:
+    return xxhash.xxh3_64_intdigest(f"default/{client_id}".encode()) % 32
 
 
 def fault(cluster: CutCluster, chance: random.Random) -> None:

@@ -31,7 +31,7 @@ use crate::cluster::{Clustering, warn_of_misplaced};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{EventLoop, IoThreads, Post};
 use crate::listener::{Accepting, Acceptor};
-use crate::peering::{ClusterThread, forget_moved_away, settle};
+use crate::peering::{ClusterThread, settle};
 use crate::settings::{Auth, ClusterTls, Settings, StorageEngine, Tls};
 use crate::shared::Shared;
 use crate::sockets::{BoundSockets, ListeningSockets, alpn};
@@ -230,10 +230,8 @@ impl Broker {
             shared.shards.start(&shared.engine, &shard, committing);
         }
         if let Some(clustering) = &shared.cluster {
-            for settled in [settle(&shared), forget_moved_away(&shared)] {
-                if let Err(reason) = settled {
-                    error!("a slot of the cluster is not in order: {reason}");
-                }
+            if let Err(reason) = settle(&shared) {
+                error!("a slot of the cluster is not in order: {reason}");
             }
             warn_of_misplaced(clustering, &shared.engine);
         }

@@ -1,5 +1,6 @@
 //! The contents of a slot leave memory, are read from the store, and are forgotten.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -398,6 +399,24 @@ fn remove_one(engine: &Engine, record: Record<'_>) -> Result<(), ReadError> {
         _ => {}
     }
     Ok(())
+}
+
+/// Returns the slots of which something is here: stored sessions, keys, entities.
+pub fn occupied(engine: &Engine, slots: &Slots) -> BTreeSet<u16> {
+    let mut occupied = BTreeSet::new();
+    for tenant in engine.tenants.all() {
+        tenant.sessions.for_each(|session| {
+            if session.durable().is_some() {
+                occupied.insert(slots.slot(&tenant.name, &session.client_id));
+            }
+        });
+        let has_keys = tenant.used_state_store().is_some_and(|store| store.usage().keys() > 0);
+        let has_entities = tenant.used_entities().is_some_and(|entities| !entities.is_empty());
+        if has_keys || has_entities {
+            occupied.insert(slots.slot_of_tenant(&tenant.name));
+        }
+    }
+    occupied
 }
 
 /// Slots have other brokers than before: all tenants look where their state stores and entities are. Returns the names of those

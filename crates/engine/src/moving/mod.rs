@@ -28,5 +28,5 @@ mod records;
 mod tests;
 
 pub use adopting::{AdoptError, adopt, stay};
-pub use leaving::{Leaving, ReadError, forget, homes_have_changed, remove};
+pub use leaving::{Leaving, ReadError, forget, homes_have_changed, occupied, remove};
 pub use records::{Damaged, Records};

@@ -47,7 +47,7 @@ use carrying::{carry, hand_in};
 use control::{hear, speak};
 pub use encryption::LinkEncryption;
 use greeting::{Greeted, NoLink, answer, dial};
-pub use moving::{forget_moved_away, settle};
+pub use moving::settle;
 use moving::{move_slots, settle_slots, take_slots};
 use relaying::{open_links, take_over};
 use replicating::{replicate, take_replicas};

@@ -29,7 +29,7 @@ mod settling;
 mod taking;
 
 pub use giving::move_slots;
-pub use settling::{forget_moved_away, settle, settle_slots};
+pub use settling::{settle, settle_slots};
 pub use taking::take_slots;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use barid_engine::cluster::Slots;
 use barid_engine::engine::Engine;
-use barid_engine::moving::{Leaving, Records, adopt, forget, homes_have_changed, remove};
+use barid_engine::moving::{Leaving, Records, adopt, forget, homes_have_changed, occupied, remove};
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
@@ -53,17 +53,21 @@ pub fn settle(shared: &Shared) -> Result<(), String> {
             slots.close(slot);
         }
     }
-    Ok(())
+    forget_moved_away(&shared.engine, clustering, slots)
 }
 
-/// Forgets what a broker has of slots that were moved away: it ended before it had forgotten it. To be called before
-/// clients connect.
-pub fn forget_moved_away(shared: &Shared) -> Result<(), String> {
-    let Some((_, slots)) = of(shared) else { return Ok(()) };
-    for slot in 0..slots.count() {
+/// Forgets what is here of slots that were moved away: the broker ended before it had removed it, or an older state of it was
+/// restored.
+fn forget_moved_away(
+    engine: &Engine,
+    clustering: &Clustering,
+    slots: &Slots,
+) -> Result<(), String> {
+    for slot in occupied(engine, slots) {
         let place = slots.place(slot);
-        if *place.broker != *slots.me() && place.generation > 0 {
-            forget_slot(&shared.engine, slots, slot)?;
+        let is_elsewhere = *place.broker != *slots.me() && place.generation > 0;
+        if is_elsewhere && clustering.moves.of(slot).is_none() {
+            forget_slot(engine, slots, slot)?;
         }
     }
     Ok(())
