@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -583,3 +584,31 @@ def test_a_slot_stays_if_a_broker_does_not_answer(cluster_of, begun):
     if moved.returncode:
         move(slot, to)
         assert stored_at(session, brokers) == [to.name]
+
+
+def test_an_older_backup_brings_nothing_back(cluster_of, tmp_path):
+    """A broker is restored from the time before a slot was moved away: it hears of the move, and forgets what it has of the slot."""
+    brokers = cluster_of(3, homes=True)
+    session = "restored"
+    slot = slot_of(session)
+    home = home_of(slot, brokers)
+    to = another(home, brokers)
+    one = connects(brokers[0], session)
+    one.subscribe(f"to/{session}", qos=1)
+    one.disconnect()
+    file = tmp_path / "backup"
+    assert home.run("backup", str(file)).returncode == 0
+    move(slot, to)
+    home.stop()
+    shutil.rmtree(home.directory / "data")
+    restored = subprocess.run([BINARY, "restore", file, "--data-dir", home.directory / "data"], capture_output=True, text=True, timeout=30)
+    assert restored.returncode == 0, restored.stderr
+    home.start()
+    brokers.settles()
+    assert home_of(slot, brokers) is to
+    until(lambda: stored_at(session, brokers) == [to.name])
+    sender = connects(home, "sender-restored")
+    sender.publish(f"to/{session}", b"x", qos=1)
+    again = connects(home, session)
+    assert again.connack.session_present and again.receive().payload == b"x"
+    again.disconnect()
