@@ -1,6 +1,6 @@
 // Tables that are sorted and searched. Only the first rows are drawn, so that ten thousand do not matter.
 
-import { button, el, visible } from "./dom.js";
+import { button, el, tell, visible } from "./dom.js";
 import { number } from "./format.js";
 
 /** Number of rows that are drawn, and that are drawn in addition on demand. */
@@ -84,11 +84,16 @@ export function table({ caption, columns, load, search, searches, empty, choose 
     draw();
   }
 
+  /** Asks for what is searched now. The view may be left before the answer comes. */
+  const ask = () => refresh().catch((problem) => {
+    if (problem.name !== "AbortError") tell(problem.message, "problem");
+  });
+
   let waiting = null;
   text.addEventListener("input", () => {
     drawn = DRAWN;
     clearTimeout(waiting);
-    waiting = setTimeout(searches ? refresh : draw, searches ? 200 : 50);
+    waiting = setTimeout(searches ? ask : draw, searches ? 200 : 50);
   });
   const tools = el("div", { class: "tools" }, search && text, button("Refresh", refresh), status);
   const head = el("tr", {}, choose && el("td", {}), heads);
