@@ -103,7 +103,7 @@ struct Adopting<'a> {
     /// The names of the broker that had the slot, and of this one; `None`: the contents were here.
     moved: Option<(&'a str, &'a str)>,
     shards: &'a [Arc<DurableShard>],
-    /// What is found for each shard of this broker.
+    /// Collect the sessions, keys and entities, one reader for each shard of this broker.
     readers: Vec<Reader<'a>>,
     /// The new number and the shard of each session, by the number that it had.
     sessions: HashMap<SessionNumber, (SessionNumber, ShardIndex)>,
@@ -118,7 +118,7 @@ struct Adopting<'a> {
     /// QoS 2 messages that sessions have sent, each with the new number of its session.
     received: Vec<(TenantNumber, SessionNumber, u16)>,
     answered: Vec<AnsweredIn>,
-    /// The same, to find them.
+    /// The packet identifiers in `received`, for lookup.
     has_received: HashSet<(SessionNumber, u16)>,
 }
 

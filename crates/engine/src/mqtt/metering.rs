@@ -24,7 +24,8 @@ const QUORUM_MARGIN: Duration = Duration::from_millis(100);
 /// Time after which a client that is not read from is looked at again.
 const CLUSTER_AGAIN: Duration = Duration::from_millis(50);
 
-/// The same, while a slot is being moved: that takes some milliseconds, in which there is nothing else to do.
+/// Time after which a client is looked at again that is not read from because a slot is being moved: that takes some
+/// milliseconds, in which there is nothing else to do.
 const HELD_AGAIN: Duration = Duration::from_millis(10);
 
 /// Length of an acknowledgement without properties.

@@ -136,9 +136,9 @@ struct Giving<'a> {
     target: Option<MoveLink>,
     /// The other brokers.
     links: Vec<MoveLink>,
-    /// What has left memory.
+    /// The contents of the slot, which are in the store only, and their records.
     left: Option<(Arc<Leaving>, Arc<Records>)>,
-    /// What has left memory cannot be read.
+    /// Whether the contents cannot be read from the store.
     is_unreadable: bool,
 }
 
@@ -218,7 +218,7 @@ impl Giving<'_> {
         }
     }
 
-    /// Has the target write the records to its disk.
+    /// Sends the records to the target, which writes them to its disk.
     async fn stage(&mut self, records: &Records) -> Result<(), String> {
         let mut target = self.target.take().ok_or("it is not up any more")?;
         let bytes = records.as_bytes();
@@ -293,7 +293,7 @@ impl Giving<'_> {
         }
     }
 
-    /// Has the target put the contents in force.
+    /// Tells the target to put the contents in force.
     async fn activate(&mut self) -> Result<(), String> {
         let mut target = self.target.take().ok_or("it is not up any more")?;
         let activate = Frame::Activate { slot: self.slot, generation: self.generation };
