@@ -493,3 +493,17 @@ impl std::fmt::Debug for Cluster {
         f.debug_struct("Cluster").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Tells nobody.
+    pub(crate) struct Silent;
+
+    impl Teller for Silent {
+        fn subscriptions_changed(&self) {}
+        fn object_changed(&self, _: Object<'_>) {}
+        fn client_connected(&self, _: &str, _: &str, _: u64, _: bool) {}
+    }
+}

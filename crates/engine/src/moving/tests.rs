@@ -12,7 +12,7 @@ use barid_core::message::{Message, Publication};
 use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::StateRecord;
 use barid_core::time::MonoTime;
-use barid_peers::{Object, Placement};
+use barid_peers::Placement;
 use barid_store::memory::MemoryStore;
 use barid_store::{Keyspace, Store};
 use mqtt_proto::QoS;
@@ -22,21 +22,14 @@ use statestore_proto::Version;
 use super::records::Record;
 use super::*;
 use crate::clock;
-use crate::cluster::{Cluster, ClusterSize, Moved, Owner, Slots, Teller};
+use crate::cluster::tests::Silent;
+use crate::cluster::{Cluster, ClusterSize, Moved, Owner, Slots};
 use crate::durable::Storage;
 use crate::engine::{Engine, EngineSettings};
 use crate::entities::{Definitions, QueueDefinition, QueueProperties};
 use crate::opening::tests::{commit, opened};
 use crate::random::tests::COUNTING;
 use crate::state_store::guest_number;
-
-struct Silent;
-
-impl Teller for Silent {
-    fn subscriptions_changed(&self) {}
-    fn object_changed(&self, _: Object<'_>) {}
-    fn client_connected(&self, _: &str, _: &str, _: u64, _: bool) {}
-}
 
 /// A broker of this name. All slots belong to `a`.
 struct Broker {

@@ -13,7 +13,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock;
-use crate::cluster::{Cluster, ClusterSize, Teller};
+use crate::cluster::tests::Silent;
+use crate::cluster::{Cluster, ClusterSize};
 use crate::durable::Storage;
 use crate::engine::EngineSettings;
 use crate::opening::tests::{commit, opened};
@@ -22,14 +23,6 @@ use crate::retained::tombstone;
 
 /// The users and the retained messages of one broker.
 type Contents = BTreeMap<(u8, String), String>;
-
-struct Silent;
-
-impl Teller for Silent {
-    fn subscriptions_changed(&self) {}
-    fn object_changed(&self, _: Object<'_>) {}
-    fn client_connected(&self, _: &str, _: &str, _: u64, _: bool) {}
-}
 
 /// A broker over a store that survives its restarts.
 struct Broker {
