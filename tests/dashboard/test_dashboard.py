@@ -99,9 +99,9 @@ def test_overview_has_rates_and_a_history(page, ours, connect):
 
     until(lambda: any(digit in rate() for digit in "123456789"), 30)
     assert page.all(".chart polyline")[0].get_attribute("points"), "there is a line"
+    # The history of a broker that has just been started has no earlier moment yet.
     page.all(".chart svg")[0].click()
-    page.type(Keys.ARROW_LEFT)
-    assert " ago: in " in page.one(".chart svg").get_attribute("aria-label")
+    until(lambda: [page.type(Keys.ARROW_LEFT)] and " ago: in " in page.one(".chart svg").get_attribute("aria-label"), 30)
     page.shows("Tenants", "default")
 
 
@@ -526,6 +526,32 @@ def test_it_works_with_the_keyboard_alone(page, ours, connect, unique):
     page.type(Keys.ENTER)
     client.expect(wire.DISCONNECT, reason=0x98)
     page.shows("was disconnected")
+
+
+def test_the_focus_stays_where_it_is_when_something_is_drawn_anew(page, ours, connect, unique):
+    def loses_nothing(css: str, text: str, cause) -> None:
+        """Gives the focus to the element with the text; what causes a drawing leaves it there."""
+        until(lambda: [cause()] and page.driver.execute_script("""
+            window.focused = [...document.querySelectorAll(arguments[0])].find((one) => one.textContent.includes(arguments[1]));
+            window.focused?.focus();
+            return Boolean(window.focused);
+        """, css, text))
+        until(lambda: [cause()] and not page.driver.execute_script("return window.focused.isConnected"))
+        assert text in page.driver.execute_script("return document.activeElement.textContent")
+        assert page.driver.execute_script("return document.activeElement.matches(arguments[0])", css)
+
+    name = unique()
+    others = [connect(client_id=f"{name}-{number}") for number in range(3)]
+    page.open(ours)
+    page.press("Clients")
+    refresh = "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Refresh').click()"
+    loses_nothing("tbody a", f"{name}-1", lambda: page.driver.execute_script(refresh))
+    others[0].disconnect()
+    loses_nothing("tbody a", f"{name}-2", lambda: page.driver.execute_script(refresh))
+    page.press("Topics")
+    page.press("Follow")
+    loses_nothing(".tree summary", name, lambda: others[1].publish(f"{name}/a", b"x"))
+    page.press("Stop")
 
 
 def test_ten_thousand_rows_do_not_matter(page, ours, admin):

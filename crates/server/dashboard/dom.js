@@ -32,6 +32,22 @@ export function payload(text) {
   return el("pre", { class: "payload", tabindex: "0" }, lines);
 }
 
+/** What can have the focus. */
+const CONTROLS = "a, button, input, select, summary, textarea";
+
+/**
+ * Draws anew what is in an element. A control that has the focus keeps it: it is found again by the `data-part` of an
+ * element around it, and by its number among the controls there.
+ */
+export function redraw(place, ...children) {
+  const control = document.activeElement;
+  const part = place.contains(control) ? control.closest("[data-part]") : null;
+  const number = part && [...part.querySelectorAll(CONTROLS)].indexOf(control);
+  place.replaceChildren(...children);
+  const again = part && [...place.querySelectorAll("[data-part]")].find((one) => one.dataset.part === part.dataset.part);
+  again?.querySelectorAll(CONTROLS)[number]?.focus({ preventScroll: true });
+}
+
 /** A labelled control of a form. */
 export function field(label, control, hint) {
   return el("label", { class: "field" }, el("span", {}, label), control, hint && el("small", {}, hint));

@@ -1,6 +1,6 @@
 // Tables that are sorted and searched. Only the first rows are drawn, so that ten thousand do not matter.
 
-import { button, el, tell, visible } from "./dom.js";
+import { button, el, redraw, tell, visible } from "./dom.js";
 import { number } from "./format.js";
 
 /** Number of rows that are drawn, and that are drawn in addition on demand. */
@@ -60,7 +60,7 @@ export function table({ caption, columns, load, search, searches, empty, choose 
       const label = `Choose ${visible(columns[0].of(row))}`;
       cells.unshift(el("td", {}, el("input", { type: "checkbox", "aria-label": label, onchange: change })));
     }
-    return el("tr", {}, cells);
+    return el("tr", { "data-part": columns[0].of(row) }, cells);
   }
 
   function draw() {
@@ -68,7 +68,7 @@ export function table({ caption, columns, load, search, searches, empty, choose 
     heads.forEach((head, index) => head.setAttribute("aria-sort", index !== order ? "none" : descending ? "descending" : "ascending"));
     chosen.clear();
     choose?.([]);
-    body.replaceChildren(...all.slice(0, drawn).map(line));
+    redraw(body, ...all.slice(0, drawn).map(line));
     further.hidden = all.length <= drawn;
     status.textContent = all.length === 0 ? (text.value ? "Nothing is found." : empty)
       : `${number(all.length)}${more ? " or more: search for the others" : ""}`;

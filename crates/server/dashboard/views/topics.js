@@ -1,7 +1,7 @@
 // Topics: who receives what, what is retained, and what passes now.
 
 import { find, get, page, path, query, send } from "../api.js";
-import { button, el, facts, field, form, named, payload, section, sure, tell } from "../dom.js";
+import { button, el, facts, field, form, named, payload, redraw, section, sure, tell } from "../dom.js";
 import { bytes, number, time } from "../format.js";
 import { follower, messagesOf } from "../stream.js";
 import { table } from "../table.js";
@@ -75,14 +75,14 @@ function passing({ tenant, may, signal }) {
         event.target.open ? open.add(here) : open.delete(here);
         if (event.target.open && event.target.childElementCount === 1) event.target.append(draw(below, here));
       };
-      return el("li", {}, el("details", { open: isOpen, ontoggle: toggled }, el("summary", {}, label), isOpen && draw(below, here)));
+      return el("li", {}, el("details", { "data-part": here, open: isOpen, ontoggle: toggled }, el("summary", {}, label), isOpen && draw(below, here)));
     }));
   }
 
   const drawing = setInterval(() => {
     if (!changed) return;
     changed = false;
-    tree.replaceChildren(draw(root, ""));
+    redraw(tree, draw(root, ""));
     status.textContent = `${number(root.messages)} messages of ${number(topics)} levels${skipped ? `; ${number(skipped)} more were not looked at` : ""}`;
   }, 500);
   signal.addEventListener("abort", () => clearInterval(drawing));
