@@ -19,7 +19,7 @@ mod stream;
 mod view;
 
 pub use misplaced::warn_of_misplaced;
-pub use moves::{Given, Moves, NotMoved, WantedMove, follow_moves, note_move, stored};
+pub use moves::{Given, Moves, NotMoved, WantedMove, follow_moves, stored};
 pub use relays::{Direction, Guest, NoHome, Operator, Relayed, Relays, Reply, Waiting, Wanted};
 pub use staged::{Staged, StagedSlots};
 pub use stream::LinkStream;

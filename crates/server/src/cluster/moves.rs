@@ -162,20 +162,9 @@ pub fn follow_moves(engine: &Arc<Engine>, slots: &Arc<Slots>, changed: &watch::S
             warn!(slot = name, "where a slot was moved cannot be read: is another broker newer?");
             return;
         };
-        note_move(&engine, &slots, slot, Moved { broker: broker.into(), generation }, &changed);
+        if slots.note(slot, Moved { broker: broker.into(), generation }) {
+            homes_have_changed(&engine);
+            changed.send_replace(());
+        }
     });
-}
-
-/// Notes that a slot has another broker.
-pub fn note_move(
-    engine: &Engine,
-    slots: &Slots,
-    slot: u16,
-    moved: Moved,
-    changed: &watch::Sender<()>,
-) {
-    if slots.note(slot, moved) {
-        homes_have_changed(engine);
-        changed.send_replace(());
-    }
 }

@@ -18,7 +18,7 @@ use super::{
     FRAME_MAX, HELD_AT_MOST, HOLD, RECORDS_MAX, RENEWED_EVERY, broken, drain, of,
     wait_until_durable,
 };
-use crate::cluster::{Staged, note_move, stored};
+use crate::cluster::{Staged, stored};
 use crate::peering::Peering;
 use crate::peering::greeting::{Greeted, NoLink, send};
 use crate::shared::Shared;
@@ -181,7 +181,6 @@ fn activate(shared: &Shared, staged: Staged, contents: (String, Records)) -> Res
     {
         // Whoever settles slots must not do the same.
         let _one = clustering.adopting.lock();
-        note_move(engine, slots, staged.slot, moved, &clustering.moves.changed);
         wait_until_durable(engine, &commits);
         let is_here = clustering.staged.all().map_err(|error| error.to_string())?.contains(&staged);
         if is_here {
