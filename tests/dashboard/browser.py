@@ -96,6 +96,15 @@ class Browser:
         """The element that a script returns. A script is asked once; single questions about hundreds of elements take seconds."""
         return self.driver.execute_script("const seen = (one) => one.checkVisibility(); " + script, *arguments)
 
+    def _clicks(self, element: WebElement) -> bool:
+        """Clicks where an element is. Returns false if it is not there any more when the click comes."""
+        self.driver.execute_script("""
+            window.hit = false;
+            arguments[0].addEventListener("click", () => (window.hit = true), {once: true, capture: true});
+        """, element)
+        element.click()
+        return self.driver.execute_script("return window.hit")
+
     def press(self, text: str, within: str = "body") -> None:
         """Presses a button or follows a link with exactly this text."""
         def attempt() -> bool:
@@ -103,7 +112,7 @@ class Browser:
                 const all = document.querySelectorAll(["button", "a", "summary"].map((kind) => `${arguments[1]} ${kind}`).join());
                 return [...all].find((one) => seen(one) && one.innerText.trim() === arguments[0]);
             """, text, within)
-            return one is not None and (one.click() or True)
+            return one is not None and self._clicks(one)
         eventually(attempt)
 
     def press_in_row(self, row: str, css: str) -> None:
@@ -113,7 +122,7 @@ class Browser:
                 const rows = [...document.querySelectorAll("tbody tr")];
                 return rows.find((row) => row.innerText.includes(arguments[0]))?.querySelector(arguments[1]);
             """, row, css)
-            return one is not None and (one.click() or True)
+            return one is not None and self._clicks(one)
         eventually(attempt)
 
     def sure(self, action: str) -> None:
