@@ -545,7 +545,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::heartbeat::{Seen, Verdict};
+    use crate::heartbeat::{Seen, Support, Verdict};
     use crate::inquiry::{InquiryKind, ToldKind};
 
     fn identity() -> Identity {
@@ -567,7 +567,7 @@ mod tests {
             incarnation: 9,
             verdict: Verdict::Gone,
             heard: 4,
-            waits: true,
+            support: Support::Yes,
         };
         let inquiry = Inquiry {
             kind: InquiryKind::Request,

@@ -36,8 +36,19 @@ pub struct Seen {
     pub verdict: Verdict,
     /// The number of the last heartbeat that was heard from it.
     pub heard: u64,
-    /// Whether the subscriptions of the speaker wait until it has heard of them, so that it may serve.
-    pub waits: bool,
+    /// Whether the speaker lets it serve.
+    pub support: Support,
+}
+
+/// Whether a broker lets another one serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// Not now.
+    No,
+    /// Its subscriptions wait until the other one has heard of them.
+    Yes,
+    /// Never in its present life: somebody who cannot be asked may have held it down.
+    Never,
 }
 
 impl Seen {
@@ -75,7 +86,7 @@ impl Heartbeat {
             put_u64(out, seen.incarnation);
             out.push(seen.verdict as u8);
             put_u64(out, seen.heard);
-            out.push(u8::from(seen.waits));
+            out.push(seen.support as u8);
         }
     }
 
@@ -104,7 +115,12 @@ impl Heartbeat {
                     _ => return Err(FrameError::Value),
                 },
                 heard: fields.u64()?,
-                waits: fields.flag()?,
+                support: match fields.u8()? {
+                    0 => Support::No,
+                    1 => Support::Yes,
+                    2 => Support::Never,
+                    _ => return Err(FrameError::Value),
+                },
             });
         }
         Ok(Self { number, wall, settings, serves, brokers, seen })

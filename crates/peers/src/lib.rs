@@ -51,7 +51,7 @@ pub use error::{FrameError, NONCE, PROOF, Refusal};
 pub use frame::{Change, Client, Destination, Frame, HOLD_MS, Protocol, Retaining, Run, decode};
 pub use handshake::{Accepting, Dialing, HandshakeError, Outcome, Proofs, Reply};
 pub use heard::Heard;
-pub use heartbeat::{Heartbeat, Seen, Verdict};
+pub use heartbeat::{Heartbeat, Seen, Support, Verdict};
 pub use identity::{Identity, NAME_MAX, Purpose, is_name, origin_of};
 pub use inquiry::{Inquiry, InquiryKind, Told, ToldKind};
 pub use interest::{Interest, Part};

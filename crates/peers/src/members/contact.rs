@@ -2,6 +2,8 @@
 
 use barid_core::time::MonoTime;
 
+use crate::heartbeat::Support;
+
 /// What a broker and another one know of each other, in their present lives.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contact {
@@ -19,6 +21,11 @@ pub(super) struct Contact {
     pub(super) supports_until: Option<MonoTime>,
     /// Whether others may have been told that it cannot be reached, in this life or before.
     pub(super) doubt: Doubt,
+    /// Whether others were told that it cannot be reached when it may have served. As long as there is a doubt, they may have
+    /// held it down for that, and have given up what was for it.
+    pub(super) was_missed: bool,
+    /// Whether one of those who may have held it down is gone and cannot be asked: it must begin a new life.
+    pub(super) is_given_up: bool,
     /// Since when one of the two has not heard the other one.
     pub(super) lost_since: Option<MonoTime>,
 }
@@ -36,9 +43,34 @@ pub(super) enum Doubt {
 }
 
 impl Contact {
+    /// What is left of a contact when this broker begins a new life.
+    pub(super) fn of_former_life(&self) -> Self {
+        let Self { was_missed, is_given_up, .. } = *self;
+        Self { was_missed, is_given_up, ..Self::default() }
+    }
+
+    /// Whether a broker that has heard these heartbeats may have held the other one down for what it was told.
+    pub(super) fn may_be_held_down(&self, has_heard_number: u64) -> bool {
+        self.was_missed
+            && match self.doubt {
+                Doubt::Present => true,
+                Doubt::Withdrawn(since) => has_heard_number < since,
+                Doubt::None => false,
+            }
+    }
+
     /// The other broker does not hold this one to be unreachable before `until`.
     pub(super) fn supports(&mut self, until: MonoTime) {
         self.supports_until = self.supports_until.max(Some(until));
+    }
+
+    /// Whether the other broker may serve, as far as this one is concerned.
+    pub(super) fn support(&self) -> Support {
+        match (self.supports_it, self.is_given_up) {
+            (_, true) => Support::Never,
+            (true, false) => Support::Yes,
+            (false, false) => Support::No,
+        }
     }
 
     /// Notes whether the two hear each other now.

@@ -30,7 +30,7 @@ use std::time::Duration;
 use barid_core::time::{MonoTime, WallTime};
 
 use crate::error::Refusal;
-use crate::heartbeat::{Heartbeat, Seen, Verdict};
+use crate::heartbeat::{Heartbeat, Seen, Support, Verdict};
 use crate::identity::Identity;
 use contact::Contact;
 
@@ -86,7 +86,7 @@ pub enum Event {
     Down(String),
     /// A broker has left.
     Left(String),
-    /// Another broker, of this name, holds this broker to be down.
+    /// Another broker, of this name, holds this broker to be down, or knows that somebody else may.
     Condemned(String),
     /// This broker has not had the quorum for a while.
     Isolated,
@@ -236,13 +236,12 @@ impl Members {
     /// A broker that is [admitted](Self::admits) has said hello. If it is a new incarnation, the former one is down.
     pub fn on_hello(&mut self, now: MonoTime, peer: &Identity, events: &mut Vec<Event>) {
         self.named.remove(&peer.name);
-        if let Some(known) = self.others.get_mut(&peer.name) {
+        if let Some(known) = self.others.get(&peer.name) {
             if known.identity.incarnation == peer.incarnation {
                 return;
             }
-            if !matches!(known.state, State::Down | State::Left) {
-                events.push(Event::Down(peer.name.clone()));
-            }
+            // It may have known more in its former life.
+            self.is_down(now, &peer.name, events);
         }
         let former = self.others.get(&peer.name);
         let counts = former.is_some_and(|it| it.counts && it.state != State::Left);
@@ -295,12 +294,12 @@ impl Members {
                 if seen.incarnation == self.me.incarnation {
                     member.hears_us = seen.verdict == Verdict::Up;
                     member.contact.has_heard_number = seen.heard;
-                    if seen.waits
+                    if seen.support == Support::Yes
                         && let Some(at) = sent(seen.heard)
                     {
                         member.contact.supports(at.after(support));
                     }
-                    if seen.verdict == Verdict::Down {
+                    if seen.verdict == Verdict::Down || seen.support == Support::Never {
                         events.push(Event::Condemned(name.to_owned()));
                     }
                 }
@@ -341,7 +340,9 @@ impl Members {
             && !matches!(member.state, State::Down | State::Left)
         {
             (member.state, member.since) = (State::Left, now);
+            let has_heard_number = member.contact.has_heard_number;
             events.push(Event::Left(name.to_owned()));
+            self.lose_witness(name, has_heard_number);
         }
     }
 
@@ -374,7 +375,7 @@ impl Members {
         (self.sent, self.is_joining) = (0, true);
         self.sent_at.clear();
         for member in self.others.values_mut() {
-            (member.hears_us, member.contact) = (false, Contact::default());
+            (member.hears_us, member.contact) = (false, member.contact.of_former_life());
         }
     }
 
@@ -393,7 +394,7 @@ impl Members {
             incarnation: member.identity.incarnation,
             verdict: member.verdict(),
             heard: member.heard.1,
-            waits: member.contact.supports_it,
+            support: member.contact.support(),
         };
         let seen = self.others.iter().map(seen).collect();
         Heartbeat {
@@ -446,10 +447,18 @@ impl Members {
             }
         }
         for name in down {
-            if let Some(member) = self.others.get_mut(&name) {
-                (member.state, member.since) = (State::Down, now);
-            }
-            events.push(Event::Down(name));
+            self.is_down(now, &name, events);
+        }
+    }
+
+    /// A broker is down.
+    fn is_down(&mut self, now: MonoTime, name: &str, events: &mut Vec<Event>) {
+        let Some(member) = self.others.get_mut(name) else { return };
+        if !matches!(member.state, State::Down | State::Left) {
+            (member.state, member.since) = (State::Down, now);
+            let has_heard_number = member.contact.has_heard_number;
+            events.push(Event::Down(name.to_owned()));
+            self.lose_witness(name, has_heard_number);
         }
     }
 }

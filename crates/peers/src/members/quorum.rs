@@ -114,7 +114,10 @@ impl Members {
             contact.doubt = match (member.state, contact.doubt) {
                 (State::Joining | State::Up, Doubt::Present) => Doubt::Withdrawn(number),
                 (State::Joining | State::Up, doubt) => doubt,
-                _ => Doubt::Present,
+                _ => {
+                    contact.was_missed |= contact.is_waited_for;
+                    Doubt::Present
+                }
             };
         }
         let is_believed = |name: &str, incarnation: u64, since: u64| {
@@ -125,6 +128,7 @@ impl Members {
             })
         };
         let believed = |(name, member): (&String, &Member)| match member.contact.doubt {
+            _ if member.contact.is_given_up => false,
             Doubt::None => true,
             Doubt::Present => false,
             Doubt::Withdrawn(since) => is_believed(name, member.identity.incarnation, since),
@@ -147,11 +151,19 @@ impl Members {
         for (member, (is_believed, is_known)) in self.others.values_mut().zip(may_serve) {
             let contact = &mut member.contact;
             if is_believed {
-                contact.doubt = Doubt::None;
+                (contact.doubt, contact.was_missed) = (Doubt::None, false);
             }
             contact.supports_it = is_known && is_believed;
             contact.is_waited_for |= contact.supports_it;
             member.counts |= member.contact.is_waited_for;
+        }
+    }
+
+    /// A broker is gone, and has heard the heartbeats of this one up to a number. It may have held down others that this one
+    /// has missed, and have given up what was for them; nobody can ask. They are told so, and begin a new life.
+    pub(super) fn lose_witness(&mut self, name: &str, has_heard_number: u64) {
+        for (_, member) in self.others.iter_mut().filter(|(other, _)| **other != *name) {
+            member.contact.is_given_up |= member.contact.may_be_held_down(has_heard_number);
         }
     }
 

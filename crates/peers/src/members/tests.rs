@@ -177,3 +177,40 @@ fn there_are_no_more_members_than_allowed() {
     members.on_leaving(at(1), ("a", 1), &mut vec![]);
     assert_eq!(members.admits(&identity("c", 1)), Ok(()));
 }
+
+#[test]
+fn who_was_missed_begins_anew_when_somebody_is_gone_who_may_have_held_it_down() {
+    let mut world = World::new(3);
+    // 0 hears from 1 that it misses 2 as well, and holds 2 down. 1 does not hear of that.
+    world.pass(1_500, |from, _| from == 1);
+    assert_eq!((world.state(2, 0), world.state(2, 1)), (State::Down, State::Unreachable));
+    // 1 and 2 hear each other again, and nobody hears 0 any more, which has perhaps given up what was for 2.
+    world.events.iter_mut().for_each(Vec::clear);
+    world.pass(2_000, |from, to| from != 0 && to != 0);
+    assert_eq!((world.state(0, 1), world.state(2, 1)), (State::Down, State::Up));
+    assert!(world.events[2].contains(&Event::Condemned("1".into())));
+    assert!(!world.all[2].has_quorum(world.now));
+
+    world.all[2].begin_anew(2);
+    let (one, two) = (world.all[1].me.clone(), world.all[2].me.clone());
+    world.all[1].on_hello(world.now, &two, &mut vec![]);
+    world.all[2].on_hello(world.now, &one, &mut vec![]);
+    for (at, name, incarnation) in [(1, "2", 2), (2, "1", 1)] {
+        world.all[at].on_told(name, incarnation);
+        world.all[at].on_heard(name, incarnation);
+    }
+    world.pass(2_000, |from, to| from != 0 && to != 0);
+    assert!(world.all[2].begin_to_serve(world.now));
+}
+
+#[test]
+fn who_was_missed_for_a_moment_goes_on() {
+    let mut world = World::new(3);
+    world.pass(1_250, |from, to| (from, to) != (2, 1));
+    assert_eq!(world.state(2, 1), State::Unreachable);
+    world.pass(1_000, |_, _| true);
+    world.events.iter_mut().for_each(Vec::clear);
+    world.pass(2_000, |from, to| from != 0 && to != 0);
+    assert_eq!(world.state(0, 1), State::Down);
+    assert!(!world.events[2].iter().any(|event| matches!(event, Event::Condemned(_))));
+}
