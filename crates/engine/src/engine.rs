@@ -241,6 +241,20 @@ impl Engine {
         disconnected
     }
 
+    /// This broker is about to give up its messages for other brokers. Those of QoS 2 that are not acknowledged are handed on
+    /// once more when their publishers repeat them.
+    pub(crate) fn doubt_unacknowledged(&self) {
+        let sources = self.shards.sources();
+        for tenant in self.tenants.all() {
+            tenant.sessions.for_each(|session| {
+                let mut state = session.state();
+                if state.owed.as_ref().is_some_and(|owed| !sources.are_done(owed)) {
+                    state.received.doubt();
+                }
+            });
+        }
+    }
+
     /// Ends all sessions that are not stored: their clients are disconnected, and have to begin anew. Returns their
     /// number.
     pub fn end_transient_sessions(&self) -> usize {

@@ -26,6 +26,9 @@ pub enum Rule {
     NoteReceivedByAll,
     /// The PUBREC of a repeated QoS 2 message leaves when all notes of the first PUBLISH are durable.
     AcknowledgeRepetitionWhenDurable,
+    /// A client is read from, and a repeated QoS 2 message is acknowledged, when other brokers have acknowledged what the
+    /// client has published on earlier connections.
+    AwaitEarlierMessages,
     /// PUBCOMP leaves when the note of the message is durably removed from every shard.
     CompleteWhenForgotten,
     /// A PUBLISH of QoS 2 leaves when its packet identifier is durable.
@@ -97,6 +100,20 @@ pub enum Rule {
     TellWhatIsReady,
     /// A forwarded message leaves its entity when it is durable in the next one.
     ForwardWhenDurable,
+    /// The acknowledgement of a message leaves when the other brokers to which it goes have acknowledged it.
+    AcknowledgeWhenDone,
+    /// SUBACK leaves when all brokers that may acknowledge messages have heard of the subscription.
+    AnswerSubscribeWhenHeard,
+    /// Messages of another broker are acknowledged when they are durable here.
+    DoneWhenDurable,
+    /// Messages that another broker sends again are handed on once.
+    HandOnOnce,
+    /// A broker that others hold to be down disconnects its clients and ends the sessions that end with their connections.
+    EndWhatIsGivenUp,
+    /// A broker that gives up its messages for others hands those of QoS 2 on once more when they are repeated.
+    DoubtWhatIsGivenUp,
+    /// A repeated QoS 2 message is not sent once more to another broker, unless what was sent was given up.
+    SendOnce,
     /// A number counts as done before those that wait for it are woken.
     WakeWhenDone,
     /// Only one thread at a time writes to a socket.

@@ -37,6 +37,7 @@ pub mod lanes;
 mod lifecycle;
 pub mod limit_ranges;
 pub mod limits;
+pub mod links;
 pub mod managed;
 pub mod metrics;
 pub mod moving;

@@ -64,6 +64,10 @@ pub enum Event {
     EntityGets(ClientId, LinkId, EntityPacket),
     /// A packet arrives at a client of an entity.
     UserGets(ClientId, LinkId, EntityPacket),
+    /// This happens to a broker of a cluster.
+    Broker(usize, &'static str),
+    /// For a broker of a cluster, this happens to another one.
+    Seen(usize, usize, &'static str),
 }
 
 /// The events of a history so far.
@@ -165,6 +169,8 @@ impl fmt::Display for Event {
             Self::Crash => f.write_str("CRASH, and a new start"),
             Self::Audit => f.write_str("memory and stores are compared"),
             Self::Heal => f.write_str("from here on nothing fails"),
+            Self::Broker(node, what) => write!(f, "b{node} {what}"),
+            Self::Seen(node, other, what) => write!(f, "b{node}: b{other} {what}"),
             Self::Time(millis) => write!(f, "it is {millis} ms"),
         }
     }

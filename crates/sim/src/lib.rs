@@ -14,12 +14,14 @@
 //! | `messages` | MQTT messages: clients, story and promises |
 //! | `state_store` | the same for the state store |
 //! | `entities` | the same for entities, with and without message sessions |
+//! | `cluster` | several brokers, and MQTT messages between them |
 //! | [`linearizability`] | search for a sequential order that explains what clients saw |
 //! | `world` | the choice of the next event, for all kinds of histories |
 //! | `network` | connections that break |
 //! | `packets` | packets that clients and broker exchange |
 //! | `history` | the events, to read and to compare |
 
+mod cluster;
 mod entities;
 mod environment;
 mod forgetful;
@@ -62,8 +64,11 @@ impl Kind {
     /// Histories of entities, with and without message sessions.
     pub const ENTITIES: Self =
         Self { flag: "--entities", run: run::<Entities>, rules: Rule::OF_ENTITIES };
+    /// Histories of several brokers.
+    pub const CLUSTER: Self =
+        Self { flag: "--cluster", run: cluster::run, rules: Rule::OF_CLUSTERS };
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::MESSAGES, Self::STATE_STORE, Self::ENTITIES];
+    pub const ALL: [Self; 4] = [Self::MESSAGES, Self::STATE_STORE, Self::ENTITIES, Self::CLUSTER];
 }
 
 fn run<S: Story>(seed: u64, rules: Rules, readable: bool) -> Outcome {

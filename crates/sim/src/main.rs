@@ -1,7 +1,7 @@
 //! Runs random histories until one breaks a promise.
 //!
 //! ```text
-//! barid-sim [--messages | --state-store | --entities] [--histories N] [--seed N]
+//! barid-sim [--messages | --state-store | --entities | --cluster] [--histories N] [--seed N]
 //!           [--trace] [--break RULE]
 //! ```
 
@@ -14,12 +14,13 @@ use barid_sim::rules::Rules;
 use barid_sim::{Kind, Outcome};
 
 const USAGE: &str = "\
-usage: barid-sim [--messages | --state-store | --entities] [--histories N] [--seed N] [--trace]
+usage: barid-sim [--messages | --state-store | --entities | --cluster] [--histories N] [--seed N] [--trace]
                  [--break RULE]
 
   --messages     histories of messages; without it, too
   --state-store  histories of the state store
   --entities     histories of entities with message sessions
+  --cluster      histories of several brokers
   --histories N  how many; without it 1000, or with --trace 1
   --seed N       the seed of the first one (0); the others have those after it
   --trace        print each history line by line

@@ -113,6 +113,18 @@ impl Rule {
         Self::Of(Kept::TellWhatIsReady),
         Self::Of(Kept::ForwardWhenDurable),
     ];
+
+    /// The rules that histories of several brokers check.
+    pub const OF_CLUSTERS: &'static [Self] = &[
+        Self::Of(Kept::AcknowledgeWhenDone),
+        Self::Of(Kept::AwaitEarlierMessages),
+        Self::Of(Kept::AnswerSubscribeWhenHeard),
+        Self::Of(Kept::DoneWhenDurable),
+        Self::Of(Kept::HandOnOnce),
+        Self::Of(Kept::EndWhatIsGivenUp),
+        Self::Of(Kept::DoubtWhatIsGivenUp),
+        Self::Of(Kept::SendOnce),
+    ];
 }
 
 /// The rules that a history follows: all, or all but one.

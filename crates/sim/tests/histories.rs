@@ -35,6 +35,11 @@ fn promises_of_entities_hold() {
 }
 
 #[test]
+fn promises_of_clusters_hold() {
+    hold(Kind::CLUSTER, 2_000);
+}
+
+#[test]
 fn histories_are_not_idle() {
     for Kind { run, .. } in Kind::ALL {
         let outcomes: Vec<_> = (0..100).map(|seed| run(seed, Rules::default(), false)).collect();

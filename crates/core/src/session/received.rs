@@ -17,6 +17,8 @@ pub struct ReceivedIds {
 struct Received {
     /// The shards in which the message is noted.
     shards: ShardSet,
+    /// The other brokers of the cluster to which the message was sent, as the bits of their places.
+    others: u64,
     stage: Stage,
 }
 
@@ -26,8 +28,8 @@ enum Stage {
     /// The message is being handed on.
     #[default]
     Unfinished,
-    /// The message was found in a store when that was opened. It is unknown whether all recipients have it, so the
-    /// client's repetition is handed on once more; the shards know which recipients have it.
+    /// The message was found in a store when that was opened, or its recipients are in doubt. It is unknown whether all of
+    /// them have it, so the client's repetition is handed on once more; the shards know which recipients have it.
     Recovered,
     /// A shard was closed while the message was handed on, or later: recipients that store the message may not have it.
     /// All others do.
@@ -93,16 +95,19 @@ impl ReceivedIds {
         }
     }
 
-    /// Notes that a message has been handed on, and the shards in which it is noted. `is_lost` says that one of its
-    /// shards was closed, so that the note there is lost.
+    /// Notes that a message has been handed on, the shards in which it is noted, and the other brokers to which it was sent, as
+    /// the bits of their places. `is_lost` says that one of its shards was closed, so that the note there is lost, or that
+    /// some subscribers may not be known yet.
     pub fn hand_on(
         &mut self,
         id: u16,
         shards: impl IntoIterator<Item = ShardIndex>,
+        others: u64,
         is_lost: bool,
     ) {
         if let Some(received) = self.ids.get_mut(&id) {
             shards.into_iter().for_each(|shard| received.shards.insert(shard));
+            received.others |= others;
             received.stage = if is_lost { Stage::Lost } else { Stage::HandedOn };
         }
     }
@@ -117,6 +122,21 @@ impl ReceivedIds {
             }
         }
         self
+    }
+
+    /// Returns the other brokers to which a message was sent, as the bits of their places.
+    pub fn others(&self, id: u16) -> u64 {
+        self.ids.get(&id).map_or(0, |received| received.others)
+    }
+
+    /// Lets all messages be handed on once more when they are repeated: it is unknown whether other brokers have them.
+    pub fn doubt(&mut self) {
+        for received in self.ids.values_mut() {
+            received.others = 0;
+            if received.stage == Stage::HandedOn {
+                received.stage = Stage::Recovered;
+            }
+        }
     }
 
     /// Adds an identifier that was found in the store of a shard. The stage of an identifier that is already known does
@@ -166,7 +186,7 @@ mod tests {
         let mut received = ReceivedIds::default();
         assert_eq!(received.receive(1), Reception::New);
         assert_eq!(received.receive(1), Reception::Unfinished);
-        received.hand_on(1, [], false);
+        received.hand_on(1, [], 0, false);
         assert_eq!(received.receive(1), Reception::Repeated);
         assert!(received.release(1).is_some());
         assert!(received.release(1).is_none());
@@ -178,11 +198,11 @@ mod tests {
     fn what_a_shard_has_lost_is_handed_on_once_more() {
         let mut received = ReceivedIds::default();
         received.receive(1);
-        received.hand_on(1, [3], true);
+        received.hand_on(1, [3], 0, true);
         received.recover(1, 4);
         assert_eq!(received.receive(1), Reception::Lost);
         assert_eq!(received.receive(1), Reception::Unfinished);
-        received.hand_on(1, [3], false);
+        received.hand_on(1, [3], 0, false);
         received.recover(1, 5);
         assert_eq!(received.receive(1), Reception::Repeated, "an open shard adds nothing to it");
         assert!(received.release(1).is_some_and(|shards| shards.iter().eq([3, 4, 5])));
@@ -192,7 +212,7 @@ mod tests {
     fn what_was_handed_on_before_a_shard_was_closed_is_known() {
         let mut received = ReceivedIds::default();
         received.receive(1);
-        received.hand_on(1, [3], false);
+        received.hand_on(1, [3], 0, false);
         received.recover(2, 3);
         let mut received = received.reopened();
         received.recover(1, 3);
@@ -205,6 +225,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_doubt_is_handed_on_once_more() {
+        let mut received = ReceivedIds::default();
+        received.receive(1);
+        received.hand_on(1, [3], 0b101, false);
+        received.receive(2);
+        assert_eq!((received.others(1), received.others(2)), (0b101, 0));
+        received.doubt();
+        assert_eq!((received.others(1), received.receive(1)), (0, Reception::Resumed));
+        assert_eq!(received.receive(2), Reception::Unfinished);
+    }
+
+    #[test]
     fn what_a_crash_interrupted_is_handed_on_once_more() {
         let mut received = ReceivedIds::default();
         received.recover(7, 63);
@@ -213,7 +245,7 @@ mod tests {
         assert!(!received.is_unfinished(7));
         assert_eq!(received.receive(7), Reception::Resumed);
         assert!(received.is_unfinished(7));
-        received.hand_on(7, [400, 2, 0], false);
+        received.hand_on(7, [400, 2, 0], 0, false);
         assert_eq!(received.receive(7), Reception::Repeated);
         assert!(received.release(7).is_some_and(|shards| shards.iter().eq([0, 2, 63, 400])));
     }

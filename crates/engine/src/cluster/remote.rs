@@ -153,6 +153,9 @@ impl Remote {
         let mut lost = 0;
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
         for recipient in route.recipients() {
+            if messages.were_sent_to(recipient.subscriber.0) {
+                continue;
+            }
             let (to, all) = ((recipient.subscriber, Destination::Sessions), 0..messages.len());
             lost += self.send_to(origin, to, messages, all, may_be_lost);
         }
@@ -276,6 +279,9 @@ impl Remote {
         let run = Run { retaining, ..Run::unnumbered(tenant, publisher, to, is_v5, packets) };
         match link.add(run, count, may_be_lost) {
             Some(sequence) => {
+                if to == Destination::Sessions {
+                    messages.note_sent_to(member.0);
+                }
                 // A publisher waits for no acknowledgement of a copy that may be lost.
                 if !may_be_lost || messages.qos() == QoS::AtMostOnce {
                     messages.note_sent(link.source(), sequence);

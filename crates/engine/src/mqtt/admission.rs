@@ -24,6 +24,7 @@ use crate::access::{Permissions, may_publish};
 use crate::context::Context;
 use crate::durable::Commits;
 use crate::events::Event;
+use crate::faults::{IfHolds as _, Rule};
 use crate::ids::ConnectionId;
 use crate::limits::{Limits, Quota};
 use crate::names::{full_name, tenant_of};
@@ -194,6 +195,7 @@ pub fn admit(
         version = ?connect.version,
         "connected"
     );
+    let awaited = session.state().owed.clone().if_holds(Rule::AwaitEarlierMessages);
     let mut client = Client {
         id,
         peer,
@@ -217,6 +219,7 @@ pub fn admit(
         receive_maximum,
         reading_paused: false,
         sent: Commits::default(),
+        awaited,
         interrupted: false,
         unfinished: None,
         partner: None,

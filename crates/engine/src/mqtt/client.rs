@@ -99,6 +99,9 @@ pub struct Client {
     pub(super) partner: Option<Partner>,
     /// The last messages on the links to other brokers.
     pub(super) sent: Commits,
+    /// What must be done before the client is read from: other brokers may not have yet what it has published on an earlier
+    /// connection.
+    pub(super) awaited: Option<Box<Commits>>,
     /// The keys of the state store that the connection watches.
     pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
     /// The requests to the state store of another broker, if the client has ever sent one.

@@ -9,6 +9,7 @@ use mqtt_proto::{FixedHeader, PacketType};
 use super::client::Client;
 use super::wanted::window;
 use crate::cluster::Remote;
+use crate::durable::Commits;
 use crate::quotas::Metered;
 use crate::session::SessionRef;
 use crate::turn::Scratch;
@@ -68,12 +69,16 @@ impl Client {
     }
 
     /// Whether the client must not be read from now because the broker has not the quorum of its cluster, or is about to lose it,
-    /// or because a slot is being moved. Packets that are not read need no acknowledgement.
+    /// because a slot is being moved, or because other brokers have not yet what the client has published on an earlier
+    /// connection: what it publishes now must not overtake that. Packets that are not read need no acknowledgement.
     pub(super) fn waits_for_cluster(&mut self, now: MonoTime) -> bool {
+        let sources = self.tenant.shards.sources();
+        let is_done = |awaited: &mut Box<Commits>| sources.are_done(awaited);
+        self.awaited.take_if(is_done);
         let serves =
             |remote: &Remote| remote.serves(now.after(QUORUM_MARGIN)) && !remote.is_held(now);
         let remote = self.tenant.remote.as_ref();
-        let waits = !remote.is_none_or(serves);
+        let waits = self.awaited.is_some() || !remote.is_none_or(serves);
         let is_held = waits && remote.is_some_and(|remote| remote.is_held(now));
         let again = if is_held { HELD_AGAIN } else { CLUSTER_AGAIN };
         self.cluster_waits_until = waits.then(|| now.after(again));

@@ -130,6 +130,12 @@ impl Client {
                         let noted = noted.if_holds(Rule::AcknowledgeRepetitionWhenDurable);
                         turn.scratch.answers.commits.join(&noted);
                     }
+                    // Other brokers may not have it yet, either.
+                    if let Some(owed) = &self.session.state().owed
+                        && holds(Rule::AwaitEarlierMessages)
+                    {
+                        turn.scratch.answers.commits.join(owed);
+                    }
                     self.put_ack(turn, PacketType::PubRec, id, ReasonCode::Success);
                     return Ok(());
                 }
@@ -140,9 +146,15 @@ impl Client {
         if parsed.qos == QoS::ExactlyOnce {
             run.origin = self.session.durable().map(|durable| (durable.tenant, durable.number));
         }
+        let id = parsed.id;
         run.push(parsed, bytes, turn.context.worker.now);
-        if is_resumed {
+        if let Some(id) = id.filter(|_| is_resumed) {
             (run.is_resumed, run.was_lost) = (true, was_lost);
+            let state = self.session.state();
+            run.others = state.received.others(id.get());
+            // Those that have been sent it may not have it yet.
+            state.owed.iter().for_each(|owed| run.commits.join(owed));
+            drop(state);
             self.finish_run(turn, bytes, false)?;
         }
         Ok(())
@@ -237,13 +249,18 @@ impl Client {
             answers.commits.join(&run.commits);
         }
         answers.rooms.append(&mut published.full);
-        self.sent.join(&run.sent);
         let qos = run.qos();
+        if !run.sent.is_empty() {
+            self.sent.join(&run.sent);
+            if qos != QoS::AtMostOnce {
+                session.state().owed.get_or_insert_default().join(&run.sent);
+            }
+        }
         let is_lost = run.commits.are_lost();
         if qos == QoS::ExactlyOnce {
             let mut state = session.state();
             for id in &ids {
-                state.received.hand_on(*id, run.reached.iter(), is_lost);
+                state.received.hand_on(*id, run.reached.iter(), run.others, is_lost);
             }
         }
         run.clear();
@@ -314,7 +331,7 @@ impl Client {
                 if self.version != Version::V5 {
                     let mut state = self.session.state();
                     state.received.receive(id.get());
-                    state.received.hand_on(id.get(), [], false);
+                    state.received.hand_on(id.get(), [], 0, false);
                 }
                 self.put_ack(turn, PacketType::PubRec, id, reason);
             }

@@ -218,7 +218,8 @@ impl Client {
         }
         done.commits.join(&session.store_subscription(&subscription));
         self.tenant.subscribe(session, &subscription);
-        done.commits.join(&self.tenant.heard_everywhere(&subscription.filter));
+        let heard = self.tenant.heard_everywhere(&subscription.filter);
+        done.commits.join(&heard.if_holds(Rule::AnswerSubscribeWhenHeard));
         let qos = subscription.qos;
         Ok((qos, state.subscriptions.insert(subscription)))
     }

@@ -39,6 +39,7 @@ use smallvec::SmallVec;
 use crate::durability::DurabilityClass;
 use crate::durable::Commits;
 use crate::encode::{self, PublishFrame};
+use crate::faults::{Rule, holds};
 use crate::offer::Offer;
 use forms::{FORMS, Form};
 
@@ -83,6 +84,8 @@ pub struct Run {
     pub after: Commits,
     /// The places of the messages on the links to other brokers.
     pub sent: Commits,
+    /// The other brokers to which the messages were sent, now or before, as the bits of their places.
+    pub others: u64,
     /// The stamp with which the last message was retained, if other brokers have replicas of retained messages.
     stamp: Stamp,
     /// For each shard that stores the messages, the message number of the first one.
@@ -225,6 +228,7 @@ impl Run {
         self.commits.clear();
         self.after.clear();
         self.sent.clear();
+        self.others = 0;
         self.stamp = Stamp::NONE;
         self.message_ids.clear();
         self.overflowed = false;
@@ -402,9 +406,19 @@ impl Messages<'_> {
     /// when the other broker has acknowledged them.
     pub(crate) fn note_sent(&mut self, source: ShardIndex, sequence: u64) {
         self.run.sent.add(source, sequence);
-        if self.qos() != QoS::AtMostOnce {
+        if self.qos() != QoS::AtMostOnce && holds(Rule::AcknowledgeWhenDone) {
             self.run.commits.add(source, sequence);
         }
+    }
+
+    /// Notes the broker, by its place, to which the messages were sent.
+    pub(crate) fn note_sent_to(&mut self, place: u8) {
+        self.run.others |= 1 << place;
+    }
+
+    /// Whether the messages are a repetition, and the broker at this place was sent them before.
+    pub(crate) fn were_sent_to(&self, place: u8) -> bool {
+        self.run.is_resumed && self.run.others & (1 << place) != 0 && holds(Rule::SendOnce)
     }
 
     /// Returns whether the messages are stored if they are delivered with `qos` to a stored session. Messages

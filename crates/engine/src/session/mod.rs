@@ -95,6 +95,9 @@ pub struct State {
     pub subscriptions: Subscriptions,
     /// QoS 2 messages received and not yet released.
     pub received: ReceivedIds,
+    /// What must be done before other brokers have all messages of QoS 1 and 2 that the client has published; `None`: there
+    /// never was one for them.
+    pub owed: Option<Box<Commits>>,
     /// The Will Message of the present or last connection, until published or discarded.
     pub will: Option<Box<Will>>,
     /// The user to whom the session belongs, if there are users.

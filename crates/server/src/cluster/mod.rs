@@ -32,11 +32,10 @@ use std::sync::Arc;
 use barid_core::time::{MonoTime, WallTime};
 use barid_engine::cluster::{Cluster, ClusterSize, MemberRef, Owner, Slots, Teller};
 use barid_engine::engine::Engine;
+use barid_engine::links::{Membership, NewLife, Watcher};
 use barid_engine::random::Random;
 use barid_engine::replicating::ObjectName;
-use barid_peers::{
-    Event, Heartbeat, Identity, Members, Object, Placement, Refusal, State, Timing, origin_of,
-};
+use barid_peers::{Event, Identity, Members, Object, Placement, Refusal, State, Timing, origin_of};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tracing::{error, info, warn};
@@ -58,9 +57,7 @@ const CHANGED_MAX: usize = 16_384;
 pub struct Clustering {
     /// The name of this broker.
     broker: String,
-    pub(crate) members: Mutex<Members>,
-    /// What the engine knows of the other brokers.
-    engine: Arc<Cluster>,
+    pub(crate) membership: Membership,
     pub(crate) secret: Secret,
     /// Whether links use TLS.
     encrypted: bool,
@@ -133,8 +130,7 @@ impl Clustering {
         }
         Arc::new(Self {
             broker: settings.broker.clone(),
-            members: Mutex::new(members),
-            engine,
+            membership: Membership::new(members, engine),
             secret: Secret::new(settings.secret()),
             encrypted: settings.tls.is_some(),
             certificate_expires: Mutex::default(),
@@ -163,12 +159,12 @@ impl Clustering {
     /// told its subscriptions. Before that, messages of clients would miss subscribers. From then on it takes them.
     pub fn may_serve(&self, engine: &Engine) -> bool {
         self.change(engine, |_, _, _| {});
-        !self.members.lock().is_joining()
+        !self.membership.members().is_joining()
     }
 
     /// Whether others may let the broker take clients soon: not all were tried, or one was reached.
     pub fn is_being_heard(&self) -> bool {
-        !self.has_tried_all() || self.members.lock().others().next().is_some()
+        !self.has_tried_all() || self.membership.members().others().next().is_some()
     }
 
     /// Whether each address in the configuration has been tried.
@@ -180,11 +176,11 @@ impl Clustering {
     /// Whether a broker that is up has not yet sent all objects of which it has a later change. Before that, users who were
     /// removed could log in, and subscribers would miss retained messages.
     pub fn is_being_told(&self) -> bool {
-        let members = self.members.lock();
+        let members = self.membership.members();
         let mut up = members.others().filter(|member| member.state == State::Up);
         up.any(|member| {
             let place = self.place(&member.identity.name);
-            place.is_some_and(|place| !self.engine.replicas(place).counts().has_told)
+            place.is_some_and(|place| !self.engine().replicas(place).counts().has_told)
         })
     }
 
@@ -221,74 +217,56 @@ impl Clustering {
 
     /// Returns the name of the broker at a place.
     pub fn name_of(&self, member: MemberRef) -> Option<String> {
-        self.engine.name_of(member)
+        self.engine().name_of(member)
     }
 
     /// Whether another broker of this name belongs to the cluster, as far as this one knows.
     pub fn knows(&self, name: &str) -> bool {
-        self.members.lock().get(name).is_some()
+        self.membership.members().get(name).is_some()
     }
 
     /// Returns the address of a broker that is up.
     pub(crate) fn address_of_up(&self, name: &str) -> Option<String> {
-        let members = self.members.lock();
+        let members = self.membership.members();
         let member = members.get(name).filter(|member| member.state == State::Up)?;
         Some(member.identity.address.clone())
     }
 
     /// Returns the address at which MQTT clients reach a broker that is up, if it wants them to be told.
     pub(crate) fn server_reference_of_up(&self, name: &str) -> Option<String> {
-        let members = self.members.lock();
+        let members = self.membership.members();
         let member = members.get(name).filter(|member| member.state == State::Up)?;
         Some(member.identity.reference.clone()).filter(|reference| !reference.is_empty())
     }
 
     /// What the engine needs of the cluster.
     pub fn engine(&self) -> &Arc<Cluster> {
-        &self.engine
+        self.membership.cluster()
     }
 
     /// This broker, in its present life.
     pub(crate) fn me(&self) -> Identity {
-        self.members.lock().me().clone()
+        self.membership.members().me().clone()
     }
 
     pub(crate) fn place(&self, name: &str) -> Option<MemberRef> {
-        self.engine.place(name)
+        self.engine().place(name)
     }
 
     /// Whether a broker may have links now.
     pub(crate) fn admits(&self, peer: &Identity) -> Result<(), Refusal> {
-        self.members.lock().admits(peer)?;
+        self.membership.members().admits(peer)?;
         let full = || Refusal::Full((MEMBERS_MAX + 1).to_string());
         self.place(&peer.name).map(|_| ()).ok_or_else(full)
     }
 
     /// Whether an incarnation of a broker is in the cluster.
     pub(crate) fn is_member(&self, peer: &Identity) -> bool {
-        let members = self.members.lock();
-        members.get(&peer.name).is_some_and(|member| {
-            member.identity.incarnation == peer.incarnation
-                && !matches!(member.state, State::Down | State::Left)
-        })
+        self.membership.is_member(peer)
     }
 
     pub(crate) fn on_hello(&self, engine: &Engine, peer: &Identity) {
         self.change(engine, |members, now, events| members.on_hello(now, peer, events));
-    }
-
-    pub(crate) fn on_heartbeat(&self, engine: &Engine, peer: &Identity, heartbeat: Heartbeat) {
-        let wall = engine.clock.wall();
-        self.change(engine, |members, now, events| {
-            let from = (peer.name.as_str(), peer.incarnation);
-            members.on_heartbeat((now, wall), from, heartbeat, events);
-        });
-    }
-
-    pub(crate) fn on_leaving(&self, engine: &Engine, peer: &Identity) {
-        self.change(engine, |members, now, events| {
-            members.on_leaving(now, (&peer.name, peer.incarnation), events);
-        });
     }
 
     /// Changes the members, and does what follows from it.
@@ -297,82 +275,12 @@ impl Clustering {
         engine: &Engine,
         change: impl FnOnce(&mut Members, MonoTime, &mut Vec<Event>),
     ) {
-        let mut events = Vec::new();
-        // The engine is told under the lock, so that it hears of the changes in their order.
-        let mut members = self.members.lock();
-        change(&mut members, engine.clock.now(), &mut events);
-        for event in &events {
-            self.follow(engine, &mut members, event);
-            if let Some((name, state)) = view::state_after(event) {
-                engine.tell_member(name, state);
-            }
-        }
-        if members.is_joining()
-            && self.has_tried_all()
-            && members.begin_to_serve(engine.clock.now())
-        {
-            info!("this broker takes clients");
-        }
-        self.tell_standing(engine, &members);
+        self.membership.change(engine, &self.watching(engine), change);
     }
 
-    /// Returns the next heartbeat. What this broker has told of its subscriptions until then must be sent before it: it may let
-    /// the other one acknowledge messages.
-    pub(crate) fn heartbeat(&self, engine: &Engine) -> Heartbeat {
-        let mut members = self.members.lock();
-        let heartbeat = members.heartbeat(engine.clock.now(), engine.clock.wall());
-        self.tell_standing(engine, &members);
-        heartbeat
-    }
-
-    /// Another broker has told all its subscriptions.
-    pub(crate) fn on_told(&self, peer: &Identity) {
-        self.members.lock().on_told(&peer.name, peer.incarnation);
-    }
-
-    /// Another broker has heard of all subscriptions that there were here.
-    pub(crate) fn on_heard(&self, peer: &Identity) {
-        self.members.lock().on_heard(&peer.name, peer.incarnation);
-    }
-
-    /// Tells the engine which brokers can be reached, for which of them subscriptions wait, and whether this one serves.
-    fn tell_standing(&self, engine: &Engine, members: &Members) {
-        let now = engine.clock.now();
-        for member in members.others() {
-            let name = &member.identity.name;
-            if let Some(place) = self.place(name) {
-                self.engine.set_up(place, member.state == State::Up && member.hears_us);
-                self.engine.set_waited_for(place, members.is_waited_for(now, name));
-            }
-        }
-        self.engine.set_serves(members.serves_until(now), !members.is_joining());
-    }
-
-    fn follow(&self, engine: &Engine, members: &mut Members, event: &Event) {
-        match event {
-            Event::Joining(name) => info!(broker = name, "a broker joins the cluster"),
-            Event::Up(name) => info!(broker = name, "a broker of the cluster is up"),
-            Event::Unreachable(name) => warn!(
-                broker = name,
-                "a broker of the cluster cannot be reached: messages for its clients wait, up to a limit"
-            ),
-            Event::Down(name) => {
-                let given_up = self.place(name).map_or(0, |place| engine.member_is_down(place));
-                warn!(
-                    broker = name,
-                    given_up,
-                    "a broker of the cluster is down: its clients' subscriptions are forgotten, and the messages that \
-                     waited for them are given up"
-                );
-            }
-            Event::Left(name) => {
-                let given_up = self.place(name).map_or(0, |place| engine.member_is_down(place));
-                info!(broker = name, given_up, "a broker has left the cluster");
-            }
-            Event::Condemned(name) => self.begin_anew(engine, members, &condemned_by(name)),
-            Event::Isolated => self.begin_anew(engine, members, ISOLATED),
-            Event::Estranged(name) => self.begin_anew(engine, members, &estranged_from(name)),
-        }
+    /// Returns what tells operators, and the links, of changes of the members.
+    pub(crate) fn watching<'a>(&'a self, engine: &'a Engine) -> Watching<'a> {
+        Watching { clustering: self, engine }
     }
 
     /// Another broker has opened a control link. Returns a number, which tells it from later ones of the same broker.
@@ -386,40 +294,6 @@ impl Clustering {
     /// Whether a control link is the last one that the broker has opened.
     pub(crate) fn has_turn(&self, name: &str, turn: u64) -> bool {
         self.turns.lock().get(name) == Some(&turn)
-    }
-
-    /// A broker at this address refuses a link because it holds this one to be down.
-    /// The incarnation is the one that is meant.
-    pub(crate) fn condemned(&self, engine: &Engine, address: &str, incarnation: u64) {
-        let mut members = self.members.lock();
-        if members.me().incarnation == incarnation {
-            self.begin_anew(engine, &mut members, &condemned_by(address));
-        }
-    }
-
-    /// The others hold this broker to be down, or will soon, so they give up what waits for it. It ends what they do not expect to
-    /// go on, and joins again.
-    fn begin_anew(&self, engine: &Engine, members: &mut Members, why: &str) {
-        let incarnation = (members.me().incarnation + 1).max(engine.clock.wall().as_millis());
-        members.begin_anew(incarnation);
-        self.tell_standing(engine, members);
-        // Before messages are given up, so that none of them counts as delivered.
-        let disconnected = engine.disconnect_all();
-        let mut given_up = 0;
-        for member in members.others() {
-            let place = self.place(&member.identity.name);
-            given_up += place.map_or(0, |place| engine.member_is_down(place));
-        }
-        let ended = engine.end_transient_sessions();
-        error!(
-            incarnation,
-            disconnected,
-            ended,
-            given_up,
-            "{why}: it has disconnected its clients, ended the sessions that end with their connections, and takes clients \
-             when it has joined the cluster again"
-        );
-        self.lives.send_replace(incarnation);
     }
 
     /// Notes why there is no link to an address. Logs it if the reason is another one than before.
@@ -436,15 +310,65 @@ impl Clustering {
     }
 }
 
-/// Why a broker begins a new life.
-const ISOLATED: &str = "no more than half of the brokers hear this one";
-
-fn condemned_by(who: &str) -> String {
-    format!("{who} holds this broker to be down, because more than half could not reach it")
+/// Tells operators, and the links, of changes of the members.
+pub struct Watching<'a> {
+    clustering: &'a Clustering,
+    engine: &'a Engine,
 }
 
-fn estranged_from(name: &str) -> String {
-    format!("this broker and {name} cannot reach each other, and others reach both")
+impl Watcher for Watching<'_> {
+    fn has_tried_all(&self) -> bool {
+        self.clustering.has_tried_all()
+    }
+
+    fn on_event(&self, event: &Event, given_up: usize) {
+        match event {
+            Event::Joining(name) => info!(broker = name, "a broker joins the cluster"),
+            Event::Up(name) => info!(broker = name, "a broker of the cluster is up"),
+            Event::Unreachable(name) => warn!(
+                broker = name,
+                "a broker of the cluster cannot be reached: messages for its clients wait, up to a limit"
+            ),
+            Event::Down(name) => warn!(
+                broker = name,
+                given_up,
+                "a broker of the cluster is down: its clients' subscriptions are forgotten, and the messages that \
+                 waited for them are given up"
+            ),
+            Event::Left(name) => info!(broker = name, given_up, "a broker has left the cluster"),
+            Event::Condemned(_) | Event::Isolated | Event::Estranged(_) => {}
+        }
+        if let Some((name, state)) = view::state_after(event) {
+            self.engine.tell_member(name, state);
+        }
+    }
+
+    fn takes_clients(&self) {
+        info!("this broker takes clients");
+    }
+
+    fn on_new_life(&self, life: &NewLife<'_>) {
+        let NewLife { cause, incarnation, disconnected, ended, given_up } = *life;
+        let why = match cause {
+            Some(Event::Estranged(name)) => {
+                format!("this broker and {name} cannot reach each other, and others reach both")
+            }
+            Some(Event::Condemned(name)) => {
+                format!("{name} holds this broker to be down, or knows of one that may")
+            }
+            Some(_) => "no more than half of the brokers hear this one".into(),
+            None => "another broker holds this broker to be down, and refuses its links".into(),
+        };
+        error!(
+            incarnation,
+            disconnected,
+            ended,
+            given_up,
+            "{why}: it has disconnected its clients, ended the sessions that end with their connections, and takes clients \
+             when it has joined the cluster again"
+        );
+        self.clustering.lives.send_replace(incarnation);
+    }
 }
 
 /// What happens at this broker, for the control links.

@@ -110,12 +110,12 @@ pub struct Problem {
 impl Clustering {
     /// Returns the cluster as this broker sees it. `threads` is the number of IO threads.
     pub fn view(&self, now: MonoTime, threads: usize) -> View {
-        let members = self.members.lock();
+        let members = self.membership.members();
         let me = members.me().clone();
         let settings = members.settings();
         let others = members.others().map(|member| {
             let place = self.place(&member.identity.name).expect("a member has a place");
-            let counts = (0..threads).map(|thread| self.engine.link(thread, place).counts());
+            let counts = (0..threads).map(|thread| self.engine().link(thread, place).counts());
             let sum = counts.fold(LinkCounts::default(), |sum, one| LinkCounts {
                 messages: sum.messages + one.messages,
                 lost: sum.lost + one.lost,
@@ -132,9 +132,9 @@ impl Clustering {
                 hears_us: member.hears_us,
                 clock_ahead: member.ahead,
                 has_same_settings: member.settings == settings,
-                filters: self.engine.filters_of(place),
+                filters: self.engine().filters_of(place),
                 link: LinkView { messages, lost, waiting },
-                replicas: self.engine.replicas(place).counts().into(),
+                replicas: self.engine().replicas(place).counts().into(),
             }
         });
         let others = others.collect();
@@ -153,7 +153,7 @@ impl Clustering {
             certificate_expires: *self.certificate_expires.lock(),
             takes_clients,
             has_quorum,
-            filters: self.engine.filters(),
+            filters: self.engine().filters(),
             members: others,
             problems: self.problems.lock().iter().map(problem).collect(),
         }

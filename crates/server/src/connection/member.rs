@@ -5,20 +5,14 @@
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 
-use barid_core::stamp::Stamp;
-use barid_engine::cluster::{Inbound, Link};
 use barid_engine::ids::ConnectionId;
+use barid_engine::links::{Carrier, Handled, Side};
 use barid_engine::owner::Owner;
-use barid_peers::{Destination, Frame, FrameError, Inquiry, Retaining, Run, Told, decode};
-use mqtt_proto::MAX_PACKET_LEN;
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::transport::{Tcp, Transport};
 use crate::turn::{IoTurn, Next, Readiness};
-
-/// Maximum length of a frame: a packet of the maximum length, or a read buffer full of packets, with names.
-const FRAME_MAX: usize = MAX_PACKET_LEN + 256 * 1024;
 
 /// Maximum number of reads in one turn.
 const READS: usize = 4;
@@ -29,27 +23,13 @@ pub struct MemberConnection {
     id: ConnectionId,
     socket: Arc<Tcp>,
     transport: Transport,
-    side: Side,
+    carrier: Carrier,
     /// Bytes that were read and not handled: a frame that has not arrived as a whole, and frames for which the turn was too
     /// short.
     unread: Vec<u8>,
     /// Whether the turn was too short.
     is_interrupted: bool,
-    /// Acknowledgements that have not been sent.
-    unsent: Vec<u8>,
-    /// The last acknowledgement.
-    acknowledged: u64,
-    names: Names,
     lost: Lost,
-}
-
-/// The direction in which messages go.
-#[derive(Debug)]
-pub enum Side {
-    /// To the other broker.
-    Outgoing(Arc<Link>),
-    /// From the other broker.
-    Incoming(Arc<Inbound>),
 }
 
 /// Says that a connection has ended, also when it is dropped.
@@ -89,12 +69,9 @@ impl MemberConnection {
             id,
             socket,
             transport,
-            side,
+            carrier: Carrier::new(side),
             unread,
             is_interrupted: false,
-            unsent: Vec::new(),
-            acknowledged: 0,
-            names: Names::default(),
             lost,
         }
     }
@@ -111,14 +88,7 @@ impl MemberConnection {
 
     /// The connection has come to its IO thread.
     pub fn begin(&self, owner: &Arc<dyn Owner>) {
-        match &self.side {
-            Side::Outgoing(link) => link.attach(owner, self.id),
-            Side::Incoming(inbound) => {
-                if let Some(before) = inbound.attach(owner, self.id) {
-                    owner.drain(before);
-                }
-            }
-        }
+        self.carrier.begin(owner, self.id);
     }
 
     /// Handles a report of the kernel about the socket.
@@ -161,16 +131,11 @@ impl MemberConnection {
 
     /// Whether another connection has taken the place of this one.
     fn is_replaced(&self) -> bool {
-        match &self.side {
-            Side::Outgoing(link) => !link.is_attached(self.id),
-            Side::Incoming(inbound) => !inbound.is_attached(self.id),
-        }
+        self.carrier.is_replaced(self.id)
     }
 
     fn gone(&mut self) -> Next {
-        if let Side::Outgoing(link) = &self.side {
-            link.detach(self.id);
-        }
+        self.carrier.end(self.id);
         self.lost.tell();
         Next::Gone
     }
@@ -218,61 +183,18 @@ impl MemberConnection {
 
     /// Handles the frames at the front of `bytes`, as long as the turn lasts. Returns their length.
     fn handle(&mut self, turn: &mut IoTurn<'_>, bytes: &mut [u8]) -> io::Result<usize> {
-        let mut at = 0;
-        self.is_interrupted = false;
-        while let Some((frame, len)) = decode(&bytes[at..], FRAME_MAX).map_err(broken)? {
-            match (&self.side, frame) {
-                (Side::Outgoing(link), Frame::Done(sequence)) => {
-                    if !link.acknowledge(sequence) {
-                        return Err(broken(FrameError::Value));
-                    }
-                }
-                (Side::Incoming(inbound), Frame::Run(run)) => {
-                    let (sequence, end) = (run.sequence, at + len);
-                    let packets = end - run.packets.len()..end;
-                    if inbound.arrives(sequence) {
-                        // The names are copied, because the packets are changed where they lie.
-                        self.names.copy(&run);
-                        let (run, turn) = (self.names.as_run(sequence), &mut turn.turn);
-                        let (scratch, budget) = (&mut turn.scratch.run, &mut turn.budget);
-                        let packets = &mut bytes[packets];
-                        let from = inbound.member();
-                        let delivered =
-                            turn.context.deliver_here((from, &run), packets, scratch, budget);
-                        inbound.handed_on(sequence, delivered.map_err(broken)?);
-                    }
-                }
-                _ => return Err(broken(FrameError::Unexpected)),
-            }
-            at += len;
-            if turn.turn.budget.is_spent() {
-                self.is_interrupted = at < bytes.len();
-                break;
-            }
-        }
-        Ok(at)
+        let handled = self.carrier.handle(&mut turn.turn, bytes);
+        let Handled { len, is_interrupted } = handled.map_err(broken)?;
+        self.is_interrupted = is_interrupted;
+        Ok(len)
     }
 
     fn write(&mut self, turn: &mut IoTurn<'_>) -> io::Result<()> {
         let transport = &mut self.transport;
         // TLS may have bytes that the socket has not taken.
         unless_blocked(transport.flush(), ())?;
-        let mut put = |bytes: &[u8]| write_all(transport, bytes);
-        match &self.side {
-            Side::Outgoing(link) => link.write(turn.turn.context.engine.shards.sources(), put),
-            Side::Incoming(inbound) => {
-                let done = inbound.done(turn.turn.context.engine.shards.sources());
-                if done > self.acknowledged {
-                    self.acknowledged = done;
-                    Frame::Done(done).encode(&mut self.unsent);
-                }
-                if !self.unsent.is_empty() {
-                    let count = put(&self.unsent)?;
-                    self.unsent.drain(..count);
-                }
-                Ok(())
-            }
-        }
+        let sources = turn.turn.context.engine.shards.sources();
+        self.carrier.write(sources, |bytes| write_all(transport, bytes))
     }
 }
 
@@ -293,69 +215,6 @@ fn unless_blocked<T>(result: io::Result<T>, otherwise: T) -> io::Result<T> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(otherwise),
         other => other,
-    }
-}
-
-/// A copy of what a run says about its messages.
-#[derive(Debug)]
-struct Names {
-    /// Tenant, publisher, and the text that belongs to the destination, or the user of the retained message.
-    text: String,
-    tenant: usize,
-    publisher: usize,
-    to: To,
-    stamp: Option<Stamp>,
-    is_v5: bool,
-}
-
-/// A destination, without its text.
-#[derive(Debug)]
-enum To {
-    Sessions,
-    Shared,
-    StateStore(Inquiry<'static>),
-    Inquirer(Told),
-}
-
-impl Names {
-    fn copy(&mut self, run: &Run<'_>) {
-        let user = run.retaining.map_or("", |retaining| retaining.user);
-        let (to, last) = match run.to {
-            Destination::Sessions => (To::Sessions, user),
-            Destination::Shared(group) => (To::Shared, group),
-            Destination::StateStore(inquiry) => {
-                (To::StateStore(Inquiry { user: "", ..inquiry }), inquiry.user)
-            }
-            Destination::Inquirer(told) => (To::Inquirer(told), ""),
-        };
-        self.text.clear();
-        self.text.extend([run.tenant, run.publisher, last]);
-        (self.tenant, self.publisher) = (run.tenant.len(), run.publisher.len());
-        (self.to, self.is_v5) = (to, run.is_v5);
-        // Messages for others than sessions are not retained once more.
-        let retaining = run.retaining.filter(|_| run.to == Destination::Sessions);
-        self.stamp = retaining.map(|retaining| retaining.stamp);
-    }
-
-    /// Returns the run, without its packets.
-    fn as_run(&self, sequence: u64) -> Run<'_> {
-        let (tenant, rest) = self.text.split_at(self.tenant);
-        let (publisher, last) = rest.split_at(self.publisher);
-        let to = match self.to {
-            To::Sessions => Destination::Sessions,
-            To::Shared => Destination::Shared(last),
-            To::StateStore(inquiry) => Destination::StateStore(Inquiry { user: last, ..inquiry }),
-            To::Inquirer(told) => Destination::Inquirer(told),
-        };
-        let retaining = self.stamp.map(|stamp| Retaining { stamp, user: last });
-        Run { sequence, tenant, publisher, to, is_v5: self.is_v5, retaining, packets: &[] }
-    }
-}
-
-impl Default for Names {
-    fn default() -> Self {
-        let (text, to) = (String::new(), To::Sessions);
-        Self { text, tenant: 0, publisher: 0, to, stamp: None, is_v5: false }
     }
 }
 

@@ -13,7 +13,7 @@ mod standing;
 mod unnamed;
 
 pub use amqp::AmqpConnection;
-pub use member::{Lost, MemberConnection, Side};
+pub use member::{Lost, MemberConnection};
 pub use mqtt::Connection;
 pub use relayed::{Leaves, RelayedConnection, Speaks};
 pub use standing::Consequence;

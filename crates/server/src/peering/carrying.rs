@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use barid_engine::links::Side;
 use barid_peers::{Identity, Purpose};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -11,7 +12,7 @@ use tracing::debug;
 use super::Peering;
 use super::greeting::{Greeted, NoLink};
 use crate::cluster::LinkStream;
-use crate::connection::{Lost, MemberConnection, Side};
+use crate::connection::{Lost, MemberConnection};
 use crate::event_loop::{Peer, Post};
 use crate::transport::{Tcp, Transport};
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use barid_engine::cluster::MemberRef;
 use barid_engine::engine::Engine;
-use barid_peers::{Change, Frame, FrameError, Identity, Part, Refusal, Timing, decode};
+use barid_engine::links::Speaker;
+use barid_peers::{Frame, FrameError, Refusal, Timing, decode};
 use tokio::io::{AsyncReadExt as _, ReadHalf};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -38,15 +39,14 @@ pub async fn speak(
     let (mut news, mut lives) = (clustering.news.subscribe(), clustering.lives.subscribe());
     let mut ticks = interval(Timing::default().heartbeat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut told, mut last_told) = (Part::Nothing, None);
+    let mut speaker = Speaker::default();
     let mut out = Vec::new();
     let mut heard_at = Instant::now();
-    let mut heartbeat = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                heartbeat = Some(clustering.heartbeat(engine));
-                let members = clustering.members.lock();
+                speaker.beat(clustering.membership.heartbeat(engine));
+                let members = clustering.membership.members();
                 if members.get(&peer.name).is_some_and(|member| member.hears_us) {
                     heard_at = Instant::now();
                 }
@@ -62,8 +62,7 @@ pub async fn speak(
             }
             frame = frames.next() => match frame? {
                 Heard::Version(version) => {
-                    clustering.engine().heard_of_us(place, version);
-                    clustering.on_heard(&peer);
+                    clustering.membership.is_heard((&peer, place), version);
                 }
                 Heard::End => return Ok(()),
             },
@@ -71,28 +70,11 @@ pub async fn speak(
         if heard_at.elapsed() > UNHEARD {
             return Ok(());
         }
-        loop {
-            if told == Part::Nothing {
-                Frame::SnapshotBegins.encode(&mut out);
-            }
-            let has_more = clustering.engine().tell(&mut told, |is_added, tenant, filter| {
-                Frame::Filter(Change { is_added, tenant, filter }).encode(&mut out);
-            });
-            if let (false, Part::Changes(version)) = (has_more, &told)
-                && last_told != Some(*version)
-            {
-                Frame::Told(*version).encode(&mut out);
-                last_told = Some(*version);
-            }
-            // Behind everything that there was to tell when it was made.
-            if let Some(heartbeat) = heartbeat.take_if(|_| !has_more) {
-                Frame::Heartbeat(heartbeat).encode(&mut out);
-            }
+        let mut has_more = true;
+        while has_more {
+            has_more = speaker.speak(clustering.engine(), &mut out);
             send(&mut write, &out).await?;
             out.clear();
-            if !has_more {
-                break;
-            }
         }
     }
 }
@@ -135,6 +117,7 @@ pub async fn hear(
     let peer = link.outcome.peer;
     clustering.on_hello(engine, &peer);
     let turn = clustering.takes_turn(&peer.name);
+    let (membership, watching) = (&clustering.membership, clustering.watching(engine));
     let (mut stream, mut bytes) = (link.stream, link.unread);
     let mut lives = clustering.lives.subscribe();
     let mut out = Vec::new();
@@ -146,7 +129,8 @@ pub async fn hear(
         }
         while let Some((frame, len)) = decode(&bytes[handled..], FRAME_MAX).map_err(broken)? {
             handled += len;
-            on_frame(clustering, engine, (&peer, place), frame, &mut out)?;
+            let heard = membership.hear(engine, (&peer, place), frame, &watching, &mut out);
+            heard.map_err(broken)?;
             if !clustering.is_member(&peer) {
                 Frame::Refused(Refusal::Down).encode(&mut out);
                 send(&mut stream, &out).await?;
@@ -162,32 +146,6 @@ pub async fn hear(
             () = stop.stopped() => return Ok(()),
         }
     }
-}
-
-fn on_frame(
-    clustering: &Clustering,
-    engine: &Engine,
-    (peer, place): (&Identity, MemberRef),
-    frame: Frame<'_>,
-    out: &mut Vec<u8>,
-) -> Result<(), NoLink> {
-    match frame {
-        Frame::Heartbeat(heartbeat) => clustering.on_heartbeat(engine, peer, heartbeat),
-        Frame::SnapshotBegins => clustering.engine().on_snapshot(place),
-        Frame::Filter(change) => clustering.engine().on_change(place, change),
-        Frame::Told(version) => {
-            clustering.engine().on_told(place);
-            clustering.on_told(peer);
-            Frame::Heard(version).encode(out);
-        }
-        Frame::Connected { tenant, client, at, begins_anew } => {
-            let wins = *peer.name > *clustering.name();
-            engine.connected_elsewhere((tenant, client), at, begins_anew, wins);
-        }
-        Frame::Leaving => clustering.on_leaving(engine, peer),
-        _ => return Err(broken(FrameError::Unexpected)),
-    }
-    Ok(())
 }
 
 /// What the other broker says to the one that speaks.

@@ -236,7 +236,7 @@ impl Peering {
 
     /// The addresses of all brokers that are in the cluster. One that is down or has left comes back by itself.
     fn known_addresses(&self) -> Vec<String> {
-        let members = self.clustering.members.lock();
+        let members = self.clustering.membership.members();
         let is_over = |state| matches!(state, State::Down | State::Left);
         let others = members.others().filter(|member| !is_over(member.state));
         let others = others.map(|member| member.identity.address.as_str());
@@ -311,8 +311,9 @@ async fn keep_speaking(peering: Arc<Peering>, address: String, said_hello: Arc<N
                         .change(|members, now, events| members.on_refused(now, &address, events));
                 }
                 if error.is_condemned() {
-                    let engine = &peering.shared.engine;
-                    peering.clustering.condemned(engine, &address, incarnation);
+                    let (clustering, engine) = (&peering.clustering, &peering.shared.engine);
+                    let watching = clustering.watching(engine);
+                    clustering.membership.condemned(engine, incarnation, &watching);
                 }
                 peering.clustering.note_problem(&address, &error.to_string());
                 if error.is_lasting() { LATER } else { AGAIN }

@@ -15,8 +15,8 @@
 
 mod bound;
 mod broker;
-mod client;
-mod codec;
+pub mod client;
+pub mod codec;
 mod picture;
 mod promises;
 mod story;

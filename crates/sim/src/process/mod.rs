@@ -20,6 +20,7 @@ use barid_engine::amqp::Container;
 use barid_engine::budget::Budget;
 use barid_engine::clock::Clock;
 use barid_engine::closing::Closing;
+use barid_engine::cluster::Cluster;
 use barid_engine::context::Context;
 use barid_engine::departures::Departures;
 use barid_engine::durability::{Durability, DurabilityClass, DurabilityRule};
@@ -29,6 +30,7 @@ use barid_engine::faults;
 use barid_engine::housekeeping::Housekeeper;
 use barid_engine::ids::ConnectionId;
 use barid_engine::limits::{Limits, ShareStrategy};
+use barid_engine::links::{Carrier, CarrierError};
 use barid_engine::mqtt::{Client, End};
 use barid_engine::recovery::Contents;
 use barid_engine::router::Router;
@@ -158,6 +160,16 @@ enum ConnectionEnd {
 impl Process {
     /// Starts a broker from its disks, one for each shard.
     pub fn start(disks: &[Disk], settings: &Settings, rules: Rules) -> Self {
+        Self::in_cluster(disks, settings, rules, None)
+    }
+
+    /// Starts a broker of a cluster from its disks, one for each shard.
+    pub fn in_cluster(
+        disks: &[Disk],
+        settings: &Settings,
+        rules: Rules,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Self {
         faults::break_rule(rules.of_engine());
         let clock = Clock::start(TIME);
         let stores: Vec<Arc<dyn Store>> = (0..)
@@ -173,7 +185,8 @@ impl Process {
         let storage = Storage { shards: held.zip(stores).collect(), commits: Arc::default() };
         let of_engine = engine_settings(settings);
         let sizes = (1, settings.in_memory_max);
-        let engine = Arc::new(Engine::new(of_engine, sizes, storage, clock, RANDOM));
+        let sources = (clock, RANDOM);
+        let engine = Arc::new(Engine::in_cluster(of_engine, sizes, storage, sources, cluster));
         engine.tenants.recover(TENANT);
         let mut contents: Vec<_> =
             engine.shards.iter().map(|shard| read(&engine, &shard)).collect();
@@ -227,7 +240,7 @@ impl Process {
     }
 
     /// Whether the broker reads from a client. It does not while the client does not read its answers.
-    fn reads(&mut self, link: LinkId) -> bool {
+    pub fn reads(&mut self, link: LinkId) -> bool {
         let Some(connection) = self.connections.get_mut(&link) else { return true };
         match &mut connection.end {
             ConnectionEnd::Mqtt(Some(client)) => {
@@ -246,7 +259,7 @@ impl Process {
     }
 
     /// Handles bytes from a client. `is_first` says that they are the first of a new connection.
-    fn receive(&mut self, link: LinkId, bytes: &[u8], is_first: bool) {
+    pub fn receive(&mut self, link: LinkId, bytes: &[u8], is_first: bool) {
         if is_first {
             let end = match bytes.starts_with(b"AMQP") {
                 true => ConnectionEnd::Amqp(Box::new(amqp::accept(link, &self.posts))),
@@ -265,9 +278,31 @@ impl Process {
         }
     }
 
-    /// Handles the complete packets that have arrived on a connection. Between its steps, committers and the
-    /// closing of a shard do steps as well.
+    /// Handles the complete frames that have arrived on a message link.
+    ///
+    /// # Errors
+    /// The other broker has broken the protocol.
+    pub fn carry(
+        &mut self,
+        carrier: &mut Carrier,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), CarrierError> {
+        self.interrupted(|process| {
+            let handled =
+                carrier.handle(&mut turn(&mut process.context, &mut process.scratch), bytes);
+            process.end_turn();
+            bytes.drain(..handled?.len);
+            Ok(())
+        })
+    }
+
+    /// Handles the complete packets that have arrived on a connection.
     fn handle(&mut self, link: LinkId) {
+        self.interrupted(|process| process.handle_alone(link));
+    }
+
+    /// Does something. Between its steps, committers and the closing of a shard do steps as well.
+    fn interrupted<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let (shards, rng) = (Rc::clone(&self.shards), Rc::clone(&self.rng));
         let (engine, closing) = (Arc::clone(&self.engine), Rc::clone(&self.closing));
         faults::set_others(Some(Box::new(move || {
@@ -283,8 +318,9 @@ impl Process {
                 }
             }
         })));
-        self.handle_alone(link);
+        let done = act(self);
         faults::set_others(None);
+        done
     }
 
     fn handle_alone(&mut self, link: LinkId) {

@@ -106,7 +106,7 @@ fn check(
         Owner::Closed => return Err(NotMoved::Busy(slot)),
         Owner::Elsewhere(broker) => return Err(NotMoved::NotHere(slot, broker.to_string())),
     }
-    let members = clustering.members.lock();
+    let members = clustering.membership.members();
     let mut others = Vec::new();
     for member in members.others() {
         let name = &member.identity.name;

@@ -1,0 +1,244 @@
+//! The clients, and what passes between them and the brokers.
+
+use std::collections::VecDeque;
+
+use barid_peers::Placement;
+use fastrand::Rng;
+
+use super::super::node::index_of;
+use super::{Connection, Guest, NODES, World};
+use crate::history::Event;
+use crate::messages::client::{Client, Heard, Method};
+use crate::messages::codec;
+use crate::network::{ClientId, LinkId, client_id};
+use crate::packets::messages::{Packet, Verdict};
+use crate::process::TENANT;
+use crate::world::Checker as _;
+
+/// The topics that clients publish to, as indices.
+const TOPICS: usize = 4;
+
+/// The filters that clients subscribe to, as indices.
+const FILTERS: usize = 6;
+
+impl World {
+    /// A packet arrives at a broker or at a client.
+    pub(super) fn deliver(&mut self) {
+        let client = self.rng.usize(..self.guests.len());
+        if self.rng.bool() {
+            return self.deliver_to_broker(client);
+        }
+        let connection = self.guests[client].connection.as_mut();
+        if let Some(packet) = connection.and_then(|connection| connection.to_client.pop_front()) {
+            self.client_gets(client, packet);
+        }
+    }
+
+    pub(super) fn deliver_to_broker(&mut self, client: ClientId) {
+        let Some(connection) = &mut self.guests[client].connection else { return };
+        let (link, node) = (connection.link, connection.node);
+        if connection.to_broker.is_empty() {
+            return;
+        }
+        let is_read = std::mem::take(&mut connection.is_read);
+        if !self.runs(node) || !(is_read || self.with(node, |node, _| node.process.reads(link))) {
+            return;
+        }
+        // The process may be stopped between its look at the clock and its read.
+        let stops = !is_read && !self.healed && self.rng.u16(..200) == 0;
+        let Some(connection) = &mut self.guests[client].connection else { return };
+        connection.is_read = stops;
+        if stops {
+            return self.stop_one(node);
+        }
+        // Then it reads everything that has arrived meanwhile.
+        let count = if is_read { connection.to_broker.len() } else { 1 };
+        for packet in connection.to_broker.drain(..count).collect::<Vec<_>>() {
+            self.history.note(Event::BrokerGets(client, link, packet));
+            self.with(node, |node, _| node.gets(client, link, packet));
+        }
+    }
+
+    /// Takes the packets that a broker has sent to its clients.
+    pub(super) fn collect(&mut self, node: usize) {
+        let guests = &self.guests;
+        let of = |link: LinkId| {
+            guests
+                .iter()
+                .position(|guest| guest.connection.as_ref().is_some_and(|it| it.link == link))
+        };
+        let of_node = self.places[node].node.as_mut().expect("its process runs");
+        let packets = of_node
+            .process
+            .take_packets(of, Packet::Disconnect, |_, bytes| codec::decode(bytes, (0, true)));
+        for (client, link, packet) in packets {
+            self.history.note(Event::BrokerSends(client, link, packet));
+            if let Some(connection) = &mut self.guests[client].connection {
+                connection.to_client.push_back(packet);
+            }
+        }
+    }
+
+    pub(super) fn client_gets(&mut self, client: ClientId, packet: Packet) {
+        let (heard, answer) = self.guests[client].half.receive(packet);
+        match heard {
+            Some(Heard::Connected(Some(is_present), ..)) => self.connected(client, is_present),
+            Some(Heard::Connected(None, ..) | Heard::Disconnected) => self.disconnect(client),
+            Some(Heard::Message(number, qos, _)) => {
+                self.history.note(Event::Delivered(client, number, qos));
+                if let Some(session) = self.guests[client].session {
+                    self.promises.received(session, number, qos);
+                }
+            }
+            Some(Heard::Acknowledged(number, Verdict::Done)) => {
+                self.promises.acknowledged(number);
+                if !self.healed && self.rng.f64() < self.crash_when_told {
+                    self.crash();
+                }
+            }
+            Some(Heard::Subscribed(_, Verdict::Done)) => {
+                let session = self.guests[client].session;
+                session.into_iter().for_each(|session| self.promises.subscribed(session));
+            }
+            _ => {}
+        }
+        if let Some(answer) = answer {
+            self.client_sends(client, answer);
+        }
+    }
+
+    pub(super) fn connected(&mut self, client: ClientId, is_present: bool) {
+        let guest = &mut self.guests[client];
+        let Some(node) = guest.connection.as_ref().map(|it| it.node) else { return };
+        guest.half.connected = true;
+        if is_present {
+            for packet in self.guests[client].half.resend() {
+                if let Packet::Publish { message, .. } = packet {
+                    self.promises.repeats(message, node);
+                }
+                self.client_sends(client, packet);
+            }
+            return;
+        }
+        guest.half.forget_session();
+        if let Some(session) = guest.session {
+            if guest.home.is_some() && self.promises.is_subscribed(session) {
+                self.promises.violate(format!("the stored session of c{client} is gone"));
+            }
+            self.promises.ends(session);
+        }
+        let guest = &mut self.guests[client];
+        if guest.home.is_none() {
+            guest.filter = self.rng.usize(..FILTERS);
+        }
+        guest.session = Some(self.promises.begins(
+            (client, guest.home.is_some()),
+            node,
+            (guest.filter, guest.level),
+        ));
+        self.subscribe(client);
+    }
+
+    pub(super) fn subscribe(&mut self, client: ClientId) {
+        let guest = &mut self.guests[client];
+        if guest.half.request(guest.filter) {
+            let packet = Packet::Subscribe(60_000, guest.filter, guest.level);
+            self.client_sends(client, packet);
+        }
+    }
+
+    pub(super) fn client_sends(&mut self, client: ClientId, packet: Packet) {
+        let Some(connection) = &mut self.guests[client].connection else { return };
+        self.history.note(Event::ClientSends(client, connection.link, packet));
+        connection.to_broker.push_back(packet);
+    }
+
+    /// A random client connects, publishes, or subscribes.
+    pub(super) fn act(&mut self) {
+        let client = self.rng.usize(..self.guests.len());
+        let guest = &self.guests[client];
+        let Some(connection) = &guest.connection else { return self.connect(client) };
+        let node = connection.node;
+        let Some(session) = guest.session.filter(|_| guest.half.connected) else { return };
+        if !self.promises.is_subscribed(session) {
+            return self.subscribe(client);
+        }
+        if self.healed || !guest.half.may_publish() {
+            return;
+        }
+        let (topic, qos) = (self.rng.usize(..TOPICS), self.rng.u8(..=2));
+        let id = if qos > 0 { guest.half.free_id() } else { 0 };
+        let (message, len) = (self.promises.next(), self.rng.usize(1..60));
+        let publish = Packet::Publish {
+            message,
+            topic,
+            qos,
+            id,
+            dup: false,
+            retain: false,
+            len,
+            expiry: None,
+        };
+        self.promises.publishes(session, topic, qos, node);
+        self.guests[client].half.publish(publish);
+        self.client_sends(client, publish);
+    }
+
+    pub(super) fn connect(&mut self, client: ClientId) {
+        let node = self.guests[client].home.unwrap_or_else(|| self.rng.usize(..NODES));
+        if !self.runs(node) || !self.node(node).takes_clients() {
+            return;
+        }
+        self.next_link += 1;
+        let guest = &mut self.guests[client];
+        guest.half.wants_clean = guest.home.is_none();
+        guest.connection = Some(Connection {
+            link: self.next_link,
+            node,
+            to_broker: VecDeque::new(),
+            to_client: VecDeque::new(),
+            is_read: false,
+        });
+        let connect = guest.half.connect(None);
+        self.client_sends(client, connect);
+    }
+
+    /// The connection of a client is over.
+    pub(super) fn disconnect(&mut self, client: ClientId) {
+        let guest = &mut self.guests[client];
+        let Some(connection) = guest.connection.take() else { return };
+        guest.half.disconnected();
+        if guest.home.is_none() {
+            guest.half.forget_session();
+            guest.session.take().into_iter().for_each(|session| self.promises.ends(session));
+        }
+        self.unnoticed.push((connection.node, connection.link));
+    }
+
+    /// A broker notices that a connection has broken.
+    pub(super) fn notice(&mut self) {
+        if self.unnoticed.is_empty() {
+            return;
+        }
+        let (node, link) = self.unnoticed.swap_remove(self.rng.usize(..self.unnoticed.len()));
+        match self.runs(node) {
+            true => self.with(node, |node, _| node.process.lose(link)),
+            false => self.unnoticed.push((node, link)),
+        }
+    }
+}
+
+/// Creates a client with a random role.
+pub(super) fn guest(rng: &mut Rng, client: ClientId, placement: &Placement) -> Guest {
+    let is_stored = rng.bool();
+    let expiry = if is_stored { None } else { Some(0) };
+    let method = if rng.bool() { Method::A } else { Method::B };
+    Guest {
+        half: Client::new(expiry, rng.u16(1..=5), method),
+        home: is_stored.then(|| index_of(placement.home(TENANT, &client_id(client)))),
+        filter: rng.usize(..FILTERS),
+        level: rng.u8(..=5) / 2,
+        connection: None,
+        session: None,
+    }
+}
