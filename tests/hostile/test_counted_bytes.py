@@ -152,4 +152,5 @@ def test_counted_and_taken_are_alike(broker_with, name, durability):
     print(f"{name}, {durability}: {counted:.1f} MiB counted, {taken} MiB taken: {taken / counted:.2f}")
     assert counted > GROWN_MIB, "too little to compare"
     assert taken < 2 * counted + SLACK_MIB[durability], f"{counted:.1f} MiB are counted, {taken} MiB taken"
-    assert taken > counted / 2 - SLACK_MIB[durability], f"{counted:.1f} MiB are counted, {taken} MiB taken"
+    # Some of what it takes it may have had from the system before.
+    assert taken > counted / 3 - SLACK_MIB[durability], f"{counted:.1f} MiB are counted, {taken} MiB taken"

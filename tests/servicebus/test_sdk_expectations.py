@@ -154,7 +154,7 @@ def test_ten_renewals_at_once_on_one_receiver(queue):
     assert nothing_comes(receiver)
 
 
-@pytest.mark.queue(LockDuration="PT5S")
+@pytest.mark.queue(LockDuration="PT10S")
 def test_the_auto_lock_renewer_keeps_many_messages(queue):
     queue.send(*"abcde")
     receiver = queue.plain()
@@ -162,7 +162,7 @@ def test_the_auto_lock_renewer_keeps_many_messages(queue):
     with AutoLockRenewer(max_workers=5) as renewer:
         for message in messages:
             renewer.register(receiver, message, max_lock_renewal_duration=30)
-        time.sleep(7)
+        time.sleep(12)
         for message in messages:
             receiver.complete_message(message)
     assert nothing_comes(receiver)
