@@ -11,13 +11,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import reopened  # noqa: E402
 from powercut import Unpowered  # noqa: E402
-from victim import Unharmed, Victim  # noqa: E402
+from victim import Brokers, Unharmed, Victim  # noqa: E402
 from world import run  # noqa: E402
 
 FAULTS = {
     "kill": lambda seed: Victim(),
     "power": lambda seed: Unpowered(random.Random(f"{seed}/power")),
     "network": lambda seed: Unharmed(),
+    "cluster-network": lambda seed: Brokers(),
 }
 
 
@@ -26,7 +27,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20, help="crashes, each after 0.3 to 2 s of traffic")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
     parser.add_argument("--fault", choices=[*FAULTS, "shards"], default="kill",
-                        help="what happens at the end of a round; `shards`: they are closed and opened during the round, before a kill")
+                        help="what happens at the end of a round; `shards`: they are closed and opened during the round, before a kill; "
+                             "`cluster-network`: connections fail, and each one is to one of three brokers")
     parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
     options = parser.parse_args()
     if not options.json:

@@ -1,12 +1,15 @@
 """Runs a few rounds of traffic and `kill -9`. `run.py` runs hundreds of them."""
 
-from victim import Unharmed, Victim
+import pytest
+
+from victim import Brokers, Unharmed, Victim
 from world import run
 
 
-def test_nothing_is_lost_when_the_network_fails(seed):
-    """The control: without a crash the same traffic must show no problems."""
-    check(run(Unharmed(), 4, seed))
+@pytest.mark.parametrize("victim", [Unharmed, Brokers], ids=["one", "three"])
+def test_nothing_is_lost_when_the_network_fails(seed, victim):
+    """The control: without a crash the same traffic must show no problems, over one broker and over three."""
+    check(run(victim(), 4, seed))
 
 
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(seed):
