@@ -15,8 +15,9 @@ const DRAWN = 200;
  * - `search`: the label of the search field; `searches`: whether `load` searches, because there may be more rows.
  * - `empty`: the sentence for no rows.
  * - `choose`: rows can be chosen; the function gets those that are.
+ * - `key`: what tells a row from others; without it, its first column.
  */
-export function table({ caption, columns, load, search, searches, empty, choose }) {
+export function table({ caption, columns, load, search, searches, empty, choose, key = columns[0].of }) {
   let rows = [], more = false, order = null, descending = false, drawn = DRAWN, loads = 0;
   const chosen = new Set();
   const text = el("input", { type: "search", placeholder: search, "aria-label": search, autocomplete: "off", spellcheck: "false" });
@@ -60,7 +61,7 @@ export function table({ caption, columns, load, search, searches, empty, choose 
       const label = `Choose ${visible(columns[0].of(row))}`;
       cells.unshift(el("td", {}, el("input", { type: "checkbox", "aria-label": label, onchange: change })));
     }
-    return el("tr", { "data-part": columns[0].of(row) }, cells);
+    return el("tr", { "data-part": key(row) }, cells);
   }
 
   function draw() {

@@ -14,6 +14,7 @@ export async function show(main, { tenant, link, signal }) {
     search: "Search client identifiers",
     searches: true,
     empty: "No client is connected.",
+    key: (one) => `${one.protocol} ${one.connection}`,
     columns: [
       {
         title: "Client",

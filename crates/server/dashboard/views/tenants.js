@@ -149,6 +149,7 @@ async function bans({ may, ownTenant, signal }, tenant, again) {
     caption: "Bans",
     search: "Search bans",
     empty: "Nobody is banned.",
+    key: (one) => one.id,
     columns: [
       { title: "Who", of: whom, show: (one) => [one.user ? "user " : one.client ? "client " : "address ", named(whom(one))] },
       { title: "Tenant", of: (one) => one.tenant, show: (one) => named(one.tenant ?? "–") },
