@@ -194,6 +194,7 @@ impl Engine {
                 store.forget_guests(&tenant, member);
             }
         }
+        self.doubt_sent_to(member);
         let (given_up, left) = cluster.is_down(member);
         for run in left {
             self.agenda.schedule(self.clock.now(), Task::ShareAgain(Box::new(run)));
@@ -239,6 +240,18 @@ impl Engine {
             });
         }
         disconnected
+    }
+
+    /// What was sent to a broker is about to be given up: repeated messages are sent to it once more.
+    fn doubt_sent_to(&self, member: MemberRef) {
+        for tenant in self.tenants.all() {
+            tenant.sessions.for_each(|session| {
+                let mut state = session.state();
+                if state.owed.is_some() {
+                    state.received.forget_other(member.place());
+                }
+            });
+        }
     }
 
     /// This broker is about to give up its messages for other brokers. Those of QoS 2 that are not acknowledged are handed on

@@ -624,6 +624,7 @@ mod tests {
                 wall: 2,
                 settings: 3,
                 serves: true,
+                is_unbroken: true,
                 brokers: 3,
                 seen: vec![seen],
             }),

@@ -17,6 +17,8 @@ pub struct Heartbeat {
     pub settings: u64,
     /// Whether the broker serves, in its present life.
     pub serves: bool,
+    /// Whether it has had the quorum since it first had it: nobody who serves can have held this life down.
+    pub is_unbroken: bool,
     /// The number of brokers that count for a quorum as far as the speaker knows, itself included.
     pub brokers: u16,
     /// What it knows of the other brokers.
@@ -77,7 +79,11 @@ impl Heartbeat {
         put_u64(out, self.number);
         put_u64(out, self.wall);
         put_u64(out, self.settings);
-        out.push(u8::from(self.serves));
+        out.push(match (self.serves, self.is_unbroken) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => 2,
+        });
         put_u16(out, self.brokers);
         put_u16(out, u16::try_from(self.seen.len()).expect("members are few"));
         for seen in &self.seen {
@@ -96,7 +102,13 @@ impl Heartbeat {
     /// The fields are not those of a heartbeat.
     pub(crate) fn decode(fields: &mut Reader<'_>) -> Result<Self, FrameError> {
         let (number, wall, settings) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        let (serves, brokers) = (fields.flag()?, fields.u16()?);
+        let (serves, is_unbroken) = match fields.u8()? {
+            0 => (false, false),
+            1 => (true, false),
+            2 => (true, true),
+            _ => return Err(FrameError::Value),
+        };
+        let brokers = fields.u16()?;
         let count = usize::from(fields.u16()?);
         if count > MEMBERS_MAX {
             return Err(FrameError::Value);
@@ -123,6 +135,6 @@ impl Heartbeat {
                 },
             });
         }
-        Ok(Self { number, wall, settings, serves, brokers, seen })
+        Ok(Self { number, wall, settings, serves, is_unbroken, brokers, seen })
     }
 }

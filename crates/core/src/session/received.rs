@@ -32,7 +32,7 @@ enum Stage {
     /// them have it, so the client's repetition is handed on once more; the shards know which recipients have it.
     Recovered,
     /// A shard was closed while the message was handed on, or later: recipients that store the message may not have it.
-    /// All others do.
+    /// All others do, except those that were not known because the broker was losing the quorum of its cluster.
     Lost,
     /// All recipients have the message, as far as is known here.
     HandedOn,
@@ -127,6 +127,11 @@ impl ReceivedIds {
     /// Returns the other brokers to which a message was sent, as the bits of their places.
     pub fn others(&self, id: u16) -> u64 {
         self.ids.get(&id).map_or(0, |received| received.others)
+    }
+
+    /// Forgets that messages were sent to the broker at a place.
+    pub fn forget_other(&mut self, place: u8) {
+        self.ids.values_mut().for_each(|received| received.others &= !(1 << place));
     }
 
     /// Lets all messages be handed on once more when they are repeated: it is unknown whether other brokers have them.
@@ -231,6 +236,8 @@ mod tests {
         received.hand_on(1, [3], 0b101, false);
         received.receive(2);
         assert_eq!((received.others(1), received.others(2)), (0b101, 0));
+        received.forget_other(2);
+        assert_eq!(received.others(1), 0b001);
         received.doubt();
         assert_eq!((received.others(1), received.receive(1)), (0, Reception::Resumed));
         assert_eq!(received.receive(2), Reception::Unfinished);

@@ -95,6 +95,8 @@ pub struct Cluster {
     /// Which broker has which sessions, and what belongs to which tenant as a whole; `None`: each has its own.
     slots: Option<Arc<Slots>>,
     holds: Holds,
+    /// Number of times that messages for other brokers were given up because this one has begun a new life.
+    lives: AtomicU64,
     random: Random,
 }
 
@@ -148,7 +150,7 @@ impl Cluster {
     /// own.
     ///
     /// # Panics
-    /// More brokers have slots than there are places for other brokers.
+    /// There are more than 64 places for other brokers, or more brokers have slots than there are places.
     pub fn new(
         size: ClusterSize,
         shards: usize,
@@ -157,6 +159,7 @@ impl Cluster {
         slots: Option<Arc<Slots>>,
     ) -> Self {
         let ClusterSize { members, threads, origin } = size;
+        assert!(members <= 64, "their places are the bits of a number");
         let source = |index: usize| {
             ShardIndex::try_from(shards + index).expect("there are few brokers, shards and threads")
         };
@@ -177,6 +180,7 @@ impl Cluster {
             takes_clients: AtomicBool::default(),
             slots,
             holds: Holds::default(),
+            lives: AtomicU64::default(),
             random,
         };
         if let Some(slots) = &cluster.slots {
@@ -296,6 +300,11 @@ impl Cluster {
     /// Whether the broker takes clients: it has joined the cluster, and was not without the quorum for long.
     pub fn takes_clients(&self) -> bool {
         self.takes_clients.load(Ordering::SeqCst)
+    }
+
+    /// Messages that are on their way to other brokers are about to be given up, because this one begins a new life.
+    pub(crate) fn begin_life(&self) {
+        self.lives.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Another broker is out of the cluster: its subscriptions are removed, and messages for it are given up. Returns

@@ -85,6 +85,11 @@ impl Remote {
         self.cluster.serves(now)
     }
 
+    /// Number of new lives that this broker has begun.
+    pub(crate) fn lives(&self) -> u64 {
+        self.cluster.lives.load(Ordering::SeqCst)
+    }
+
     /// What the acknowledgement of a message waits for that was routed while the broker did not [serve](Self::serves): it
     /// never leaves.
     pub(crate) fn not_serving(&self) -> Commits {
@@ -158,6 +163,7 @@ impl Remote {
             }
             let (to, all) = ((recipient.subscriber, Destination::Sessions), 0..messages.len());
             lost += self.send_to(origin, to, messages, all, may_be_lost);
+            messages.note_sent_to(recipient.subscriber.0);
         }
         for group in route.groups().iter().filter(|group| !is_served(group)) {
             let name = name_of(group);
@@ -279,9 +285,6 @@ impl Remote {
         let run = Run { retaining, ..Run::unnumbered(tenant, publisher, to, is_v5, packets) };
         match link.add(run, count, may_be_lost) {
             Some(sequence) => {
-                if to == Destination::Sessions {
-                    messages.note_sent_to(member.0);
-                }
                 // A publisher waits for no acknowledgement of a copy that may be lost.
                 if !may_be_lost || messages.qos() == QoS::AtMostOnce {
                     messages.note_sent(link.source(), sequence);

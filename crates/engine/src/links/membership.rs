@@ -16,7 +16,7 @@ pub struct Membership {
     cluster: Arc<Cluster>,
 }
 
-/// Whoever is told what follows from changes of the members. The members are locked during the calls.
+/// Is told what follows from changes of the members. The members are locked during the calls.
 pub trait Watcher {
     /// Whether this broker has tried to reach all others that it knows of. Before that it takes no clients.
     fn has_tried_all(&self) -> bool;
@@ -34,8 +34,8 @@ pub trait Watcher {
 /// A new life of this broker: the others hold it to be down, or will soon, so they give up what waits for it.
 #[derive(Clone, Copy, Debug)]
 pub struct NewLife<'a> {
-    /// Why it was begun; `None`: a broker has said so when it refused a link.
-    pub cause: Option<&'a Event>,
+    /// Why it was begun.
+    pub cause: &'a Event,
     /// The new incarnation.
     pub incarnation: u64,
     /// Number of MQTT clients that were disconnected.
@@ -83,7 +83,7 @@ impl Membership {
                     watcher.on_event(event, given_up);
                 }
                 Event::Condemned(_) | Event::Isolated | Event::Estranged(_) => {
-                    self.begin_anew(engine, &mut members, Some(event), watcher);
+                    self.begin_anew(engine, &mut members, event, watcher);
                 }
             }
         }
@@ -105,11 +105,13 @@ impl Membership {
         heartbeat
     }
 
-    /// Another broker refuses a link because it holds this one to be down, in this incarnation.
-    pub fn condemned(&self, engine: &Engine, incarnation: u64, watcher: &dyn Watcher) {
+    /// Another broker, of this name or at this address, refuses a link because it holds this one to be down, in this
+    /// incarnation.
+    pub fn condemned(&self, engine: &Engine, by: &str, incarnation: u64, watcher: &dyn Watcher) {
         let mut members = self.members.lock();
         if members.me().incarnation == incarnation {
-            self.begin_anew(engine, &mut members, None, watcher);
+            let cause = Event::Condemned(by.to_owned());
+            self.begin_anew(engine, &mut members, &cause, watcher);
         }
     }
 
@@ -140,7 +142,7 @@ impl Membership {
         &self,
         engine: &Engine,
         members: &mut Members,
-        cause: Option<&Event>,
+        cause: &Event,
         watcher: &dyn Watcher,
     ) {
         let incarnation = (members.me().incarnation + 1).max(engine.clock.wall().as_millis());
@@ -149,6 +151,7 @@ impl Membership {
         let ends = holds(Rule::EndWhatIsGivenUp);
         // Before messages are given up, so that none of them counts as delivered.
         let disconnected = if ends { engine.disconnect_all() } else { 0 };
+        self.cluster.begin_life();
         if holds(Rule::DoubtWhatIsGivenUp) {
             engine.doubt_unacknowledged();
         }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use barid_core::holder::{Held, Holder};
 use barid_core::ids;
@@ -16,7 +17,7 @@ use tracing::debug;
 
 use super::End;
 use super::announced::Announced;
-use super::client::{Client, ClientAuth};
+use super::client::{Awaited, Client, ClientAuth};
 use super::denied::{self, WILL_REFUSED};
 use super::opening::{Opening, open_session};
 use super::wanted::{Enhanced, Refusal, assigned_client_id, connack_properties, want};
@@ -35,6 +36,9 @@ use crate::tenant::Tenant;
 use crate::turn::Turn;
 use crate::user_limits::UserLimits;
 use crate::wire::Wire;
+
+/// Time for which a client is not read from because other brokers may not have what it has published before.
+const AWAITED: Duration = Duration::from_secs(2);
 
 /// A connection that has sent CONNECT and whose login has been verified.
 #[derive(Debug)]
@@ -195,7 +199,9 @@ pub fn admit(
         version = ?connect.version,
         "connected"
     );
-    let awaited = session.state().owed.clone().if_holds(Rule::AwaitEarlierMessages);
+    let owed = session.state().owed.clone().if_holds(Rule::AwaitEarlierMessages);
+    let until = context.worker.now.after(AWAITED);
+    let awaited = owed.map(|commits| Box::new(Awaited { commits: *commits, until }));
     let mut client = Client {
         id,
         peer,

@@ -99,9 +99,8 @@ pub struct Client {
     pub(super) partner: Option<Partner>,
     /// The last messages on the links to other brokers.
     pub(super) sent: Commits,
-    /// What must be done before the client is read from: other brokers may not have yet what it has published on an earlier
-    /// connection.
-    pub(super) awaited: Option<Box<Commits>>,
+    /// What the client has published on earlier connections and other brokers may not have yet, so that it is not read from.
+    pub(super) awaited: Option<Box<Awaited>>,
     /// The keys of the state store that the connection watches.
     pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
     /// The requests to the state store of another broker, if the client has ever sent one.
@@ -110,10 +109,18 @@ pub struct Client {
     pub(super) metered: Metered,
     /// Whether a quota limits what is sent to the client.
     pub(super) is_paced: bool,
-    /// Until when the client is not read from, because the broker has not the quorum of its cluster. Then it looks again.
+    /// Until when the client is not read from, because of the cluster. Then it looks again.
     pub(super) cluster_waits_until: Option<MonoTime>,
     /// Receives copies of what passes on the connection.
     pub(super) tap: Option<Arc<dyn Tap>>,
+}
+
+/// Messages of earlier connections on their way to other brokers.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    pub(super) commits: Commits,
+    /// A client must not wait for ever for a broker that cannot be reached. Later messages may overtake the earlier ones then.
+    pub(super) until: MonoTime,
 }
 
 /// A session that a client publishes to. The reference does not keep the session in memory.

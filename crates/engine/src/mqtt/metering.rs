@@ -9,7 +9,6 @@ use mqtt_proto::{FixedHeader, PacketType};
 use super::client::Client;
 use super::wanted::window;
 use crate::cluster::Remote;
-use crate::durable::Commits;
 use crate::quotas::Metered;
 use crate::session::SessionRef;
 use crate::turn::Scratch;
@@ -73,8 +72,7 @@ impl Client {
     /// connection: what it publishes now must not overtake that. Packets that are not read need no acknowledgement.
     pub(super) fn waits_for_cluster(&mut self, now: MonoTime) -> bool {
         let sources = self.tenant.shards.sources();
-        let is_done = |awaited: &mut Box<Commits>| sources.are_done(awaited);
-        self.awaited.take_if(is_done);
+        self.awaited.take_if(|it| now >= it.until || sources.are_done(&it.commits));
         let serves =
             |remote: &Remote| remote.serves(now.after(QUORUM_MARGIN)) && !remote.is_held(now);
         let remote = self.tenant.remote.as_ref();

@@ -11,6 +11,7 @@ use super::End;
 use super::client::{Client, Partner};
 use crate::access::may_publish;
 use crate::bindings::Refused;
+use crate::cluster::Remote;
 use crate::context::Context;
 use crate::faults::{IfHolds as _, Rule, holds};
 use crate::names::is_reserved;
@@ -208,6 +209,8 @@ impl Client {
         };
         run.truncate(admitted);
         let mut published = Published::default();
+        let lives = |remote: &Option<Remote>| remote.as_ref().map(Remote::lives);
+        let life = lives(&tenant.remote);
         if admitted > 0 {
             let source = Source {
                 tenant,
@@ -256,9 +259,13 @@ impl Client {
                 session.state().owed.get_or_insert_default().join(&run.sent);
             }
         }
-        let is_lost = run.commits.are_lost();
+        let mut is_lost = run.commits.are_lost();
         if qos == QoS::ExactlyOnce {
             let mut state = session.state();
+            // Looked at under the lock: what was sent in a former life is given up.
+            if lives(&tenant.remote) != life {
+                (is_lost, run.others) = (true, 0);
+            }
             for id in &ids {
                 state.received.hand_on(*id, run.reached.iter(), run.others, is_lost);
             }

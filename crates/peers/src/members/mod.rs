@@ -143,6 +143,8 @@ pub struct Members {
     sent_at: VecDeque<(u64, MonoTime)>,
     /// Whether the broker does not serve yet in its present life.
     is_joining: bool,
+    /// Whether it has had the quorum since it first had it, in its present life; `None`: it never had.
+    is_unbroken: Option<bool>,
     /// Since when it has served without having the quorum.
     without_quorum_since: Option<MonoTime>,
     /// Whether it serves without the quorum.
@@ -165,6 +167,7 @@ impl Members {
             sent: 0,
             sent_at: VecDeque::new(),
             is_joining: true,
+            is_unbroken: None,
             without_quorum_since: None,
             always_serves: false,
             least: 1,
@@ -240,7 +243,7 @@ impl Members {
             if known.identity.incarnation == peer.incarnation {
                 return;
             }
-            // It may have known more in its former life.
+            // The new life does not know whom the former one has held down.
             self.is_down(now, &peer.name, events);
         }
         let former = self.others.get(&peer.name);
@@ -272,7 +275,10 @@ impl Members {
         heartbeat: Heartbeat,
         events: &mut Vec<Event>,
     ) {
+        // Before it is supported for longer.
+        self.note_quorum(now);
         let support = self.timing.support();
+        let is_unbroken = self.is_unbroken == Some(true);
         let sent_at = &self.sent_at;
         let sent = |number| sent_at.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);
         let Some(member) = self.others.get_mut(name) else { return };
@@ -287,6 +293,9 @@ impl Members {
         member.is_refused = false;
         (member.serves, member.brokers) = (heartbeat.serves, heartbeat.brokers.into());
         member.counts |= heartbeat.serves;
+        if heartbeat.is_unbroken {
+            (member.contact.was_missed, member.contact.is_given_up) = (false, false);
+        }
         member.seen.clear();
         member.hears_us = false;
         for seen in heartbeat.seen {
@@ -299,7 +308,8 @@ impl Members {
                     {
                         member.contact.supports(at.after(support));
                     }
-                    if seen.verdict == Verdict::Down || seen.support == Support::Never {
+                    let may_be_down = seen.support == Support::Never && !is_unbroken;
+                    if seen.verdict == Verdict::Down || may_be_down {
                         events.push(Event::Condemned(name.to_owned()));
                     }
                 }
@@ -340,9 +350,8 @@ impl Members {
             && !matches!(member.state, State::Down | State::Left)
         {
             (member.state, member.since) = (State::Left, now);
-            let has_heard_number = member.contact.has_heard_number;
             events.push(Event::Left(name.to_owned()));
-            self.lose_witness(name, has_heard_number);
+            self.lose_witness(name);
         }
     }
 
@@ -372,7 +381,7 @@ impl Members {
     /// This broker begins a new life.
     pub fn begin_anew(&mut self, incarnation: u64) {
         self.me.incarnation = incarnation;
-        (self.sent, self.is_joining) = (0, true);
+        (self.sent, self.is_joining, self.is_unbroken) = (0, true, None);
         self.sent_at.clear();
         for member in self.others.values_mut() {
             (member.hears_us, member.contact) = (false, member.contact.of_former_life());
@@ -388,6 +397,7 @@ impl Members {
             self.sent_at.pop_front();
         }
         self.support_others();
+        self.note_quorum(now);
         let seen = |(name, member): (&String, &Member)| Seen {
             name: name.clone(),
             address: member.identity.address.clone(),
@@ -402,6 +412,7 @@ impl Members {
             wall: wall.as_millis(),
             settings: self.settings,
             serves: !self.is_joining,
+            is_unbroken: self.is_unbroken == Some(true),
             brokers: u16::try_from(self.known_brokers(now)).expect("members are few"),
             seen,
         }
@@ -456,9 +467,8 @@ impl Members {
         let Some(member) = self.others.get_mut(name) else { return };
         if !matches!(member.state, State::Down | State::Left) {
             (member.state, member.since) = (State::Down, now);
-            let has_heard_number = member.contact.has_heard_number;
             events.push(Event::Down(name.to_owned()));
-            self.lose_witness(name, has_heard_number);
+            self.lose_witness(name);
         }
     }
 }

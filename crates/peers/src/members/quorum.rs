@@ -159,12 +159,26 @@ impl Members {
         }
     }
 
-    /// A broker is gone, and has heard the heartbeats of this one up to a number. It may have held down others that this one
-    /// has missed, and have given up what was for them; nobody can ask. They are told so, and begin a new life.
-    pub(super) fn lose_witness(&mut self, name: &str, has_heard_number: u64) {
-        for (_, member) in self.others.iter_mut().filter(|(other, _)| **other != *name) {
-            member.contact.is_given_up |= member.contact.may_be_held_down(has_heard_number);
+    /// A broker is gone. It may have held down others that this one has missed, and have given up what was for them; nobody can
+    /// ask. They are told so, and begin a new life.
+    pub(super) fn lose_witness(&mut self, name: &str) {
+        let Some(witness) = self.others.get(name) else { return };
+        let (has_heard_number, seen) = (witness.contact.has_heard_number, witness.seen.clone());
+        for (other, member) in self.others.iter_mut().filter(|(other, _)| **other != *name) {
+            let seen = seen.get(other);
+            let said_so =
+                seen.is_some_and(|seen| seen.is(member.identity.incarnation, Verdict::Down));
+            member.contact.is_given_up |=
+                said_so || member.contact.may_be_held_down(has_heard_number);
         }
+    }
+
+    /// Notes whether this broker has the quorum now.
+    pub(super) fn note_quorum(&mut self, now: MonoTime) {
+        self.is_unbroken = match (self.is_unbroken, !self.is_joining && self.has_quorum(now)) {
+            (None, has_it) => has_it.then_some(true),
+            (Some(was), has_it) => Some(was && has_it),
+        };
     }
 
     /// Whether subscriptions must wait until another broker has heard of them.

@@ -214,3 +214,48 @@ fn who_was_missed_for_a_moment_goes_on() {
     assert_eq!(world.state(0, 1), State::Down);
     assert!(!world.events[2].iter().any(|event| matches!(event, Event::Condemned(_))));
 }
+
+#[test]
+fn a_verdict_is_remembered_when_its_speaker_is_gone() {
+    let mut world = World::new(3);
+    world.pass(1_500, |from, _| from == 1);
+    assert_eq!((world.state(2, 0), world.state(2, 1)), (State::Down, State::Unreachable));
+    // 1 hears 2 again, and that 0 holds it down.
+    world.pass(750, |from, to| (from, to) != (0, 2) && (from, to) != (2, 0));
+    world.events.iter_mut().for_each(Vec::clear);
+    world.pass(2_000, |from, to| from != 0 && to != 0);
+    assert_eq!((world.state(0, 1), world.state(2, 1)), (State::Down, State::Up));
+    assert!(world.events[2].contains(&Event::Condemned("1".into())));
+}
+
+#[test]
+fn most_brokers_go_on_when_others_come_back_in_a_new_life() {
+    let mut world = World::new(5);
+    let is_cut = |from: usize, to: usize| (from < 2) != (to < 2);
+    world.pass(8_000, |from, to| !is_cut(from, to));
+    assert!(
+        world.events[0].contains(&Event::Isolated) && world.events[1].contains(&Event::Isolated)
+    );
+    for index in 0..2 {
+        world.all[index].begin_anew(2);
+    }
+    for index in 0..2 {
+        let me = world.all[index].me.clone();
+        for other in (0..5).filter(|other| *other != index) {
+            world.all[other].on_hello(world.now, &me, &mut vec![]);
+            world.all[other].on_told(&me.name, 2);
+            world.all[other].on_heard(&me.name, 2);
+        }
+        for other in 0..5 {
+            let (name, life) = (other.to_string(), world.all[other].me.incarnation);
+            world.all[index].on_told(&name, life);
+            world.all[index].on_heard(&name, life);
+        }
+    }
+    world.events.iter_mut().for_each(Vec::clear);
+    world.pass(3_000, |_, _| true);
+    for events in &world.events[2..] {
+        assert!(!events.iter().any(|event| matches!(event, Event::Condemned(_))), "{events:?}");
+    }
+    assert!(world.all[0].begin_to_serve(world.now) && world.all[1].begin_to_serve(world.now));
+}

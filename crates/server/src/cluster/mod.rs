@@ -350,14 +350,13 @@ impl Watcher for Watching<'_> {
     fn on_new_life(&self, life: &NewLife<'_>) {
         let NewLife { cause, incarnation, disconnected, ended, given_up } = *life;
         let why = match cause {
-            Some(Event::Estranged(name)) => {
+            Event::Estranged(name) => {
                 format!("this broker and {name} cannot reach each other, and others reach both")
             }
-            Some(Event::Condemned(name)) => {
+            Event::Condemned(name) => {
                 format!("{name} holds this broker to be down, or knows of one that may")
             }
-            Some(_) => "no more than half of the brokers hear this one".into(),
-            None => "another broker holds this broker to be down, and refuses its links".into(),
+            _ => "no more than half of the brokers hear this one".into(),
         };
         error!(
             incarnation,

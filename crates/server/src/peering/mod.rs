@@ -313,7 +313,7 @@ async fn keep_speaking(peering: Arc<Peering>, address: String, said_hello: Arc<N
                 if error.is_condemned() {
                     let (clustering, engine) = (&peering.clustering, &peering.shared.engine);
                     let watching = clustering.watching(engine);
-                    clustering.membership.condemned(engine, incarnation, &watching);
+                    clustering.membership.condemned(engine, &address, incarnation, &watching);
                 }
                 peering.clustering.note_problem(&address, &error.to_string());
                 if error.is_lasting() { LATER } else { AGAIN }

@@ -118,8 +118,8 @@ impl Node {
     }
 
     /// Another broker holds this life to be down.
-    pub fn is_condemned(&self, incarnation: u64) {
-        self.membership.condemned(&self.process.engine, incarnation, &self.watch);
+    pub fn is_condemned(&self, by: usize, incarnation: u64) {
+        self.membership.condemned(&self.process.engine, &name(by), incarnation, &self.watch);
     }
 
     /// Does what is to be done regularly.

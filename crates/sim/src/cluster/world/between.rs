@@ -43,7 +43,7 @@ impl World {
         let is_admitted = self.node(to).membership.members().admits(&speaker);
         if let Err(refusal) = is_admitted {
             if refusal == Refusal::Down {
-                self.with(from, |node, _| node.is_condemned(speaker.incarnation));
+                self.with(from, |node, _| node.is_condemned(to, speaker.incarnation));
             }
             return;
         }
@@ -155,7 +155,7 @@ impl World {
                     node.membership.is_heard((listener, node.place(to)), version);
                 }),
                 _ => {
-                    self.with(from, |node, _| node.is_condemned(speaker.incarnation));
+                    self.with(from, |node, _| node.is_condemned(to, speaker.incarnation));
                     link.ends.is_closed = true;
                     break;
                 }
