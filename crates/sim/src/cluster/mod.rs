@@ -20,6 +20,9 @@ mod world;
 use crate::Outcome;
 use crate::rules::Rules;
 
+/// Number of brokers.
+const NODES: usize = 3;
+
 /// Runs the history of `seed`.
 pub fn run(seed: u64, rules: Rules, readable: bool) -> Outcome {
     world::World::new(seed, rules, readable).run()

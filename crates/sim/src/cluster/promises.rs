@@ -3,7 +3,7 @@
 //! - A message of QoS 1 or 2 that was acknowledged reaches with QoS 1 or 2 each session that had the subscription before it was published, if
 //!   the session does not end. Excepted are the stored sessions of a broker that was down for the broker of the publisher
 //!   between the publication and its acknowledgement; they may get it later, out of order. Other sessions of such a broker
-//!   end.
+//!   end, unless all other brokers have crashed meanwhile, and so have forgotten that it was down.
 //! - With QoS 2 it reaches each session once, unless the publisher's broker has crashed or has begun a new life meanwhile.
 //!   A message of QoS 0 arrives once at most.
 //! - A session gets the messages that a client publishes to a topic, with the same QoS, in their order. Those from before
@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::NODES;
 use crate::network::ClientId;
 use crate::packets::messages::{MessageNumber, matches};
 use crate::world::Checker;
@@ -191,15 +192,24 @@ impl Promises {
         }
     }
 
-    /// Whether a stored session need not have got a message, because its broker was down for that of the publisher between
-    /// the publication and `until`.
+    /// Whether a session need not have got a message, because its broker was down for that of the publisher between the
+    /// publication and `until`.
     fn is_excused(&self, session: &Session, message: &Message, until: Moment) -> bool {
         let mut others = message.nodes.iter().filter(|node| **node != session.node);
-        session.is_stored
-            && others.any(|node| {
-                let mut gaps = self.gaps.get(&(*node, session.node)).into_iter().flatten();
-                gaps.any(|(from, to)| *from <= until && to.is_none_or(|to| to >= message.sent))
+        others.any(|node| {
+            let mut gaps = self.gaps.get(&(*node, session.node)).into_iter().flatten();
+            gaps.any(|(from, to)| {
+                *from <= until
+                    && to.is_none_or(|to| to >= message.sent)
+                    && (session.is_stored || self.is_forgotten(session, *from))
             })
+        })
+    }
+
+    /// Whether all brokers that may have held that of a session down since then have forgotten it.
+    fn is_forgotten(&self, session: &Session, since: Moment) -> bool {
+        let has_forgotten = |node| self.upsets.iter().any(|(of, at)| *of == node && *at > since);
+        (0..NODES).filter(|node| *node != session.node).all(has_forgotten)
     }
 
     /// Checks what can be checked only at the end.

@@ -4,8 +4,9 @@ use barid_engine::ids::ConnectionId;
 use barid_engine::links::{Carrier, Side, Speaker};
 use barid_peers::{Frame, Refusal, decode};
 
+use super::super::NODES;
 use super::super::links::{Carried, Control, Ends, Pipe};
-use super::{BEAT, NODES, World};
+use super::{BEAT, World};
 
 /// Maximum length of a frame of a control link, in bytes.
 const FRAME_MAX: usize = 1 << 20;

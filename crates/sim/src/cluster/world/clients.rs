@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use barid_peers::Placement;
 use fastrand::Rng;
 
+use super::super::NODES;
 use super::super::node::index_of;
-use super::{Connection, Guest, NODES, World};
+use super::{Connection, Guest, World};
 use crate::history::Event;
 use crate::messages::client::{Client, Heard, Method};
 use crate::messages::codec;

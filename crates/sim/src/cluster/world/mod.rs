@@ -11,6 +11,7 @@ use barid_peers::Placement;
 use barid_store::memory::Disk;
 use fastrand::Rng;
 
+use super::NODES;
 use super::links::{Carried, Links};
 use super::node::{Happened, Node, index_of, name};
 use super::promises::{Promises, SessionId};
@@ -23,9 +24,6 @@ use crate::packets::messages::Packet;
 use crate::process::Settings;
 use crate::rules::Rules;
 use crate::world::{Checker as _, pick};
-
-/// Number of brokers.
-const NODES: usize = 3;
 
 /// Number of slots, which the brokers have in turn.
 const SLOTS: u16 = 4;

@@ -2,7 +2,8 @@
 
 use barid_store::memory::Disk;
 
-use super::{NODES, World};
+use super::super::NODES;
+use super::World;
 use crate::history::Event;
 
 impl World {
