@@ -242,7 +242,8 @@ impl Engine {
         disconnected
     }
 
-    /// What was sent to a broker is about to be given up: repeated messages are sent to it once more.
+    /// Forgets which messages of QoS 2 were sent to a broker, because its links are about to give them up. Repetitions are sent
+    /// to it once more.
     fn doubt_sent_to(&self, member: MemberRef) {
         for tenant in self.tenants.all() {
             tenant.sessions.for_each(|session| {

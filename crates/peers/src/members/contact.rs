@@ -43,7 +43,7 @@ pub(super) enum Doubt {
 }
 
 impl Contact {
-    /// What is left of a contact when this broker begins a new life.
+    /// Returns the part of a contact that this broker keeps when it begins a new life.
     pub(super) fn of_former_life(&self) -> Self {
         let Self { was_missed, is_given_up, .. } = *self;
         Self { was_missed, is_given_up, ..Self::default() }

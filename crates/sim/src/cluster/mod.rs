@@ -7,7 +7,7 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `world/mod.rs` | the brokers, the clients, and the choice of the next event |
-//! | `world/between.rs`, `clients.rs`, `trouble.rs` | what passes between brokers; the clients; what goes wrong |
+//! | `world/between.rs`, `clients.rs`, `trouble.rs` | what passes between brokers; the clients; faults |
 //! | `node.rs` | one broker |
 //! | `links.rs` | the connections between brokers |
 //! | `promises.rs` | what the clients were promised |

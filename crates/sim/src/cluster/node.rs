@@ -31,7 +31,7 @@ pub struct Node {
     pub process: Process,
     pub membership: Membership,
     /// The thread that has the connections of its message links.
-    pub owner: Arc<LinkPosts>,
+    pub owner: Arc<LinkThread>,
     watch: Watch,
     connected: Arc<Mutex<VecDeque<Connected>>>,
 }
@@ -43,7 +43,7 @@ pub struct Connected {
     begins_anew: bool,
 }
 
-/// What has happened to a broker.
+/// An event of which a broker was told.
 #[derive(Debug)]
 pub enum Happened {
     /// It has seen this of another one.
@@ -209,23 +209,13 @@ impl Teller for News {
     }
 }
 
-/// The connections of message links that are to be written to.
+/// The thread that has the connections of message links. It is not woken: the world lets both ends of each link write, again
+/// and again.
 #[derive(Debug, Default)]
-pub struct LinkPosts(Mutex<BTreeSet<u64>>);
+pub struct LinkThread;
 
-impl LinkPosts {
-    /// Whether a connection is to be written to.
-    pub fn take(&self, connection: ConnectionId) -> bool {
-        self.0.lock().remove(&connection.0)
-    }
-}
+impl Owner for LinkThread {
+    fn drain(&self, _: ConnectionId) {}
 
-impl Owner for LinkPosts {
-    fn drain(&self, connection: ConnectionId) {
-        self.0.lock().insert(connection.0);
-    }
-
-    fn close(&self, connection: ConnectionId, _: ReasonCode, _: Farewell) {
-        self.drain(connection);
-    }
+    fn close(&self, _: ConnectionId, _: ReasonCode, _: Farewell) {}
 }

@@ -1,9 +1,9 @@
 //! What the clients of a cluster were promised.
 //!
-//! - A message of QoS 1 or 2 that was acknowledged reaches with QoS 1 or 2 each session that had the subscription before it was published, if
-//!   the session does not end. Excepted are the stored sessions of a broker that was down for the broker of the publisher
-//!   between the publication and its acknowledgement; they may get it later, out of order. Other sessions of such a broker
-//!   end, unless all other brokers have crashed meanwhile, and so have forgotten that it was down.
+//! - A message of QoS 1 or 2 that was acknowledged reaches with QoS 1 or 2 each session that had the subscription before it
+//!   was published, if the session does not end. Excepted are the stored sessions of a broker that was down for the broker of
+//!   the publisher between the publication and its acknowledgement; they may get it later, out of order. Other sessions of
+//!   such a broker end, unless all other brokers have crashed meanwhile, and so have forgotten that it was down.
 //! - With QoS 2 it reaches each session once, unless the publisher's broker has crashed or has begun a new life meanwhile.
 //!   A message of QoS 0 arrives once at most.
 //! - A session gets the messages that a client publishes to a topic, with the same QoS, in their order. Those from before

@@ -1,6 +1,5 @@
 //! What passes between the brokers.
 
-use barid_engine::ids::ConnectionId;
 use barid_engine::links::{Carrier, Side, Speaker};
 use barid_peers::{Frame, Refusal, decode};
 
@@ -67,8 +66,8 @@ impl World {
         } else {
             self.with(to, |node, _| node.greets(&ends.speaker));
             let id = self.links.next_id();
-            let (opens, accepts) = (self.node(from), to);
-            let link = opens.membership.cluster().link(0, opens.place(accepts));
+            let opens = self.node(from);
+            let link = opens.membership.cluster().link(0, opens.place(to));
             let out = Carrier::new(Side::Outgoing(link.clone()));
             out.begin(&(opens.owner.clone() as _), id);
             let accepts = self.node(to);
@@ -79,7 +78,7 @@ impl World {
         }
     }
 
-    /// What is on its way over a random control link arrives, and its speaker speaks.
+    /// Delivers the bytes on a random control link that are due, and lets its speaker speak.
     pub(super) fn visit_control(&mut self) {
         let count = self.links.control.len();
         if count == 0 {
@@ -97,11 +96,11 @@ impl World {
         self.links.control.push(link);
     }
 
-    pub(super) fn is_life(&self, node: usize, incarnation: u64) -> bool {
+    fn is_life(&self, node: usize, incarnation: u64) -> bool {
         self.places[node].node.is_some() && self.places[node].incarnation == incarnation
     }
 
-    pub(super) fn hear_control(&mut self, link: &mut Control) {
+    fn hear_control(&mut self, link: &mut Control) {
         let Ends { from, to, ref speaker, .. } = link.ends;
         let is_possible = self.runs(to)
             && self.passes(from, to)
@@ -138,7 +137,7 @@ impl World {
         link.back.send(&mut self.rng, self.now, self.slowest, out);
     }
 
-    pub(super) fn answer_control(&mut self, link: &mut Control) {
+    fn answer_control(&mut self, link: &mut Control) {
         let Ends { from, to, ref speaker, ref listener, .. } = link.ends;
         let is_possible = self.runs(from)
             && self.passes(to, from)
@@ -165,7 +164,7 @@ impl World {
         link.back.unread = unread[at..].to_vec();
     }
 
-    pub(super) fn speak(&mut self, link: &mut Control) {
+    fn speak(&mut self, link: &mut Control) {
         let from = link.ends.from;
         let is_possible = self.runs(from)
             && self.is_life(from, link.ends.speaker.incarnation)
@@ -197,7 +196,7 @@ impl World {
         link.forth.send(&mut self.rng, self.now, self.slowest, out);
     }
 
-    /// What is on its way over a random message link arrives, and both ends write.
+    /// Delivers the bytes on a random message link that are due, and lets both ends write.
     pub(super) fn visit_carried(&mut self) {
         let count = self.links.carried.len();
         if count == 0 {
@@ -215,7 +214,7 @@ impl World {
                 carried.expect("it is a run");
             }
             if !link.ends.is_over {
-                let bytes = self.written(to, &mut link.into, link.id);
+                let bytes = self.written(to, &mut link.into);
                 link.back.send(&mut self.rng, self.now, self.slowest, bytes);
             }
         }
@@ -228,7 +227,7 @@ impl World {
                     let carried = self.with(from, |node, _| node.process.carry(out, unread));
                     carried.expect("it is an acknowledgement");
                 }
-                let bytes = self.written(from, &mut link.out, link.id);
+                let bytes = self.written(from, &mut link.out);
                 link.forth.send(&mut self.rng, self.now, self.slowest, bytes);
             }
         }
@@ -242,16 +241,10 @@ impl World {
     }
 
     /// Returns what an end of a message link writes now.
-    pub(super) fn written(
-        &mut self,
-        node: usize,
-        carrier: &mut Carrier,
-        id: ConnectionId,
-    ) -> Vec<u8> {
+    fn written(&mut self, node: usize, carrier: &mut Carrier) -> Vec<u8> {
         let healed = self.healed;
         self.with(node, |node, rng| {
             let mut bytes = Vec::new();
-            node.owner.take(id);
             // The socket takes some of it.
             let mut room = if healed { usize::MAX } else { rng.usize(1..400) };
             let put = |more: &[u8]| {

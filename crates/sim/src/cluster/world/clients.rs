@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    pub(super) fn deliver_to_broker(&mut self, client: ClientId) {
+    fn deliver_to_broker(&mut self, client: ClientId) {
         let Some(connection) = &mut self.guests[client].connection else { return };
         let (link, node) = (connection.link, connection.node);
         if connection.to_broker.is_empty() {
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    pub(super) fn client_gets(&mut self, client: ClientId, packet: Packet) {
+    fn client_gets(&mut self, client: ClientId, packet: Packet) {
         let (heard, answer) = self.guests[client].half.receive(packet);
         match heard {
             Some(Heard::Connected(Some(is_present), ..)) => self.connected(client, is_present),
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    pub(super) fn connected(&mut self, client: ClientId, is_present: bool) {
+    fn connected(&mut self, client: ClientId, is_present: bool) {
         let guest = &mut self.guests[client];
         let Some(node) = guest.connection.as_ref().map(|it| it.node) else { return };
         guest.half.connected = true;
@@ -140,7 +140,7 @@ impl World {
         self.subscribe(client);
     }
 
-    pub(super) fn subscribe(&mut self, client: ClientId) {
+    fn subscribe(&mut self, client: ClientId) {
         let guest = &mut self.guests[client];
         if guest.half.request(guest.filter) {
             let packet = Packet::Subscribe(60_000, guest.filter, guest.level);
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    pub(super) fn client_sends(&mut self, client: ClientId, packet: Packet) {
+    fn client_sends(&mut self, client: ClientId, packet: Packet) {
         let Some(connection) = &mut self.guests[client].connection else { return };
         self.history.note(Event::ClientSends(client, connection.link, packet));
         connection.to_broker.push_back(packet);
@@ -185,7 +185,7 @@ impl World {
         self.client_sends(client, publish);
     }
 
-    pub(super) fn connect(&mut self, client: ClientId) {
+    fn connect(&mut self, client: ClientId) {
         let node = self.guests[client].home.unwrap_or_else(|| self.rng.usize(..NODES));
         if !self.runs(node) || !self.node(node).takes_clients() {
             return;

@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! Faults: connections that break, networks that are cut, and brokers that stop or crash.
 
 use barid_store::memory::Disk;
 
@@ -22,14 +22,14 @@ impl World {
         }
         let chosen = self.rng.usize(..count);
         let ends = self.links.ends().nth(chosen).expect("there are so many");
-        // What was sent before the end arrives, or it does not.
+        // The bytes on their way arrive, or are lost with the link.
         (ends.is_closed, ends.is_over) = (true, is_broken);
         let (from, to) = (ends.from, ends.to);
         self.history.note(Event::Seen(from, to, "loses a link"));
     }
 
     /// Returns a random time, in milliseconds: too short to be noticed, or long enough that a broker is held to be down.
-    pub(super) fn a_while(&mut self) -> u64 {
+    fn a_while(&mut self) -> u64 {
         let longest = [200, 1_500, 3_000, 12_000][self.rng.usize(..4)];
         self.rng.u64(..longest)
     }
@@ -84,7 +84,6 @@ impl World {
             ends.is_closed |= ends.from == node;
             ends.is_over |= ends.to == node || (ends.from == node && all_is_lost);
         }
-        self.unnoticed.retain(|(at, _)| *at != node);
         for client in 0..self.guests.len() {
             if self.guests[client].connection.as_ref().is_some_and(|it| it.node == node) {
                 self.disconnect(client);
