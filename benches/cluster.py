@@ -52,6 +52,21 @@ mqtt {{ listen: "127.0.0.1:{mqtt}", max_ack_pending: 65535 }}
 max_pending: 1GB
 write_deadline: "60s"
 """
+# Without what is not measured, and without limits that the load would reach.
+RMQTT_CONFIG = """\
+node.busy.check_enable = false
+rpc.server_addr = "127.0.0.1:{listen}"
+log.level = "warn"
+plugins.dir = "{directory}"
+plugins.default_startups = ["rmqtt-cluster-raft"]
+plugins.disabled_default_startups = ["rmqtt-http-api"]
+[listener.tcp.bench]
+addr = "127.0.0.1:{mqtt}"
+allow_anonymous = true
+nodelay = true
+max_inflight = 65535
+max_mqueue_len = 1000000
+"""
 
 
 def main() -> int:
@@ -60,19 +75,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=3, help="of each measurement, after 1 s to warm up")
     parser.add_argument("--scenarios", nargs="+", choices=[*ALL], default=[*ALL], metavar="SCENARIO")
     parser.add_argument("--nats", action="store_true", help="measure pairs across three brokers, and across three nats-servers")
+    parser.add_argument("--rmqtt", metavar="RMQTTD", help="the same, or in addition, across three of this program, which form a cluster with Raft")
     args = parser.parse_args()
+    others = {"across nats": args.nats and "nats-server", "across rmqtt": args.rmqtt}
+    others = {target: program for target, program in others.items() if program}
     print(f"{args.rounds} rounds of {args.seconds} s. Median [least–most].")
     for name in args.scenarios:
         arguments = [*ALL[name].split(), "--duration", str(args.seconds)]
         if name not in STATE:
             arguments += ["--version", "5" if name in PERSISTENT else "311"]
         targets = TARGETS if name in SCENARIOS else HOME_TARGETS
-        if args.nats:
-            targets = ("one", "across three", "across nats")
+        if others:
+            targets = ("one", "across three", *others)
         results = {target: [] for target in targets}
         for number in range(args.rounds):
             for target in compare.rotated(list(targets), number):
-                with running(target, name in STATE) as (server, more):
+                with running(target, name in STATE, others.get(target)) as (server, more):
                     results[target].append(servers.bench(server, arguments + more))
                 print(f"{name} {number + 1}/{args.rounds} {target}: done", file=sys.stderr)
         print(f"\n### {name}\n")
@@ -82,14 +100,14 @@ def main() -> int:
 
 
 @contextmanager
-def running(target: str, of_state: bool = False):
-    """Starts what is measured. Yields where publishers connect, and further arguments of the load."""
+def running(target: str, of_state: bool = False, program: str | None = None):
+    """Starts what is measured: Barid, or another program. Yields where publishers connect, and further arguments of the load."""
     if target == "one":
         with servers.start("barid") as server:
             yield server, []
         return
-    if target == "across nats":
-        with nats_servers() as (first, pids, second):
+    if program:
+        with three_of(program, nats_configs if target == "across nats" else rmqtt_configs) as (first, pids, second):
             yield servers.Server(*first, pids), ["--subscribers", second]
         return
     target, *more = target.split()
@@ -102,20 +120,19 @@ def running(target: str, of_state: bool = False):
 
 
 @contextmanager
-def nats_servers():
-    """Starts three nats-servers as one cluster. Yields where publishers connect, the pids of all, and where subscribers connect."""
+def three_of(program: str, configs):
+    """Starts another program three times as one cluster. Yields where publishers connect, the pids of all, and where subscribers connect."""
     with tempfile.TemporaryDirectory(prefix="barid-bench-") as directory:
         ports = [[servers.free_port() for _ in range(3)] for _ in range(3)]
-        routes = ", ".join(f'"nats://127.0.0.1:{route}"' for _, _, route in ports)
         processes = []
         try:
-            for number, (mqtt, listen, route) in enumerate(ports):
-                config = Path(directory) / f"{number}.conf"
-                config.write_text(NATS_CONFIG.format(number=number, mqtt=mqtt, listen=listen, route=route, routes=routes, directory=directory))
+            for number, (text, options) in enumerate(configs(ports, directory)):
+                config = Path(directory) / f"{number}.toml"  # rmqttd looks at the ending.
+                config.write_text(text)
                 with open(config.with_suffix(".log"), "wb") as log:
-                    processes.append(subprocess.Popen(["nats-server", "-c", config], stdout=log, stderr=log))
+                    processes.append(subprocess.Popen([program, *options, config], stdout=log, stderr=log))
             for mqtt, _, _ in ports:
-                await_mqtt(mqtt)
+                await_mqtt(mqtt, program)
             yield ("127.0.0.1", ports[0][0]), ",".join(str(one.pid) for one in processes), f"127.0.0.1:{ports[1][0]}"
         finally:
             for one in processes:
@@ -124,8 +141,24 @@ def nats_servers():
                 one.wait(10)
 
 
-def await_mqtt(port: int) -> None:
-    """Waits until a client of MQTT is accepted: a cluster of nats-servers has elected its leader."""
+def nats_configs(ports: list[list[int]], directory: str):
+    """The configuration of each nats-server, and the options before its path."""
+    routes = ", ".join(f'"nats://127.0.0.1:{route}"' for _, _, route in ports)
+    for number, (mqtt, listen, route) in enumerate(ports):
+        yield NATS_CONFIG.format(number=number, mqtt=mqtt, listen=listen, route=route, routes=routes, directory=directory), ["-c"]
+
+
+def rmqtt_configs(ports: list[list[int]], directory: str):
+    """The same of each rmqttd. They share the configuration of the cluster."""
+    grpc = [f"{number}@127.0.0.1:{port}" for number, (_, port, _) in enumerate(ports, 1)]
+    raft = [f"{number}@127.0.0.1:{port}" for number, (_, _, port) in enumerate(ports, 1)]
+    (Path(directory) / "rmqtt-cluster-raft.toml").write_text(f"node_grpc_addrs = {grpc}\nraft_peer_addrs = {raft}\nleader_id = 1\n")
+    for number, (mqtt, listen, _) in enumerate(ports, 1):
+        yield RMQTT_CONFIG.format(mqtt=mqtt, listen=listen, directory=directory), ["--id", str(number), "-f"]
+
+
+def await_mqtt(port: int, program: str) -> None:
+    """Waits until a client of MQTT is accepted: the cluster has elected its leader."""
     for _ in range(300):
         try:
             client = wire.Client(("127.0.0.1", port), wire.V311)
@@ -135,7 +168,7 @@ def await_mqtt(port: int) -> None:
         except (OSError, wire.Closed):
             pass
         time.sleep(0.1)
-    raise servers.Failed("nats-server accepts no clients")
+    raise servers.Failed(f"{program} accepts no clients")
 
 
 @contextmanager

@@ -112,6 +112,7 @@ enum Step {
     Unsubscribe(String, u64),
     SubscribeShared(&'static str, String, u64, SubscribeOptions),
     UnsubscribeShared(&'static str, String, u64),
+    UnsubscribeAll(u64),
     Route(String),
 }
 
@@ -153,6 +154,7 @@ fn steps(filters: BoxedStrategy<String>, keys: u64) -> impl Strategy<Value = Ste
         3 => (name.clone(), filters.clone(), 0..keys, options())
             .prop_map(|(n, f, k, o)| Step::SubscribeShared(n, f, k, o)),
         2 => (name, filters, 0..keys).prop_map(|(n, f, k)| Step::UnsubscribeShared(n, f, k)),
+        1 => (0..keys).prop_map(Step::UnsubscribeAll),
         3 => topics().prop_map(Step::Route),
     ]
 }
@@ -181,6 +183,14 @@ fn check(steps: Vec<Step>) {
             Step::UnsubscribeShared(name, filter, key) => {
                 let had = index.unsubscribe_shared(name, &filter, key);
                 assert_eq!(had, model.shared.remove(&(name.to_owned(), filter, key)).is_some());
+            }
+            Step::UnsubscribeAll(key) => {
+                let before = model.plain.len() + model.shared.len();
+                model.plain.retain(|(_, other), _| *other != key);
+                model.shared.retain(|(_, _, other), _| *other != key);
+                let removed = before - model.plain.len() - model.shared.len();
+                assert_eq!(index.unsubscribe_all(key, |_| true), 0);
+                assert_eq!(index.unsubscribe_all(key, |_| false), removed);
             }
             Step::Route(topic) => {
                 let route = index.route(&topic);

@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
-use crate::cluster::{MemberRef, Origin};
+use crate::cluster::{Origin, RemoteSubscriber};
 use crate::faults::interleave;
 use crate::limits::{Quota, ShareStrategy};
 use crate::offer::{Offer, Writes};
@@ -119,8 +119,9 @@ impl Router {
         };
         let served: Vec<_> = here.iter().filter(|local| is_served_here(local)).cloned().collect();
         self.deliver_to_groups(worker, tenant, publisher, &served, messages, budget);
-        let is_served =
-            |group: &SharedGroup<MemberRef>| served.iter().any(|local| is_same(local, group));
+        let is_served = |group: &SharedGroup<RemoteSubscriber>| {
+            served.iter().any(|local| is_same(local, group))
+        };
         for _ in 0..remote.send(origin, route, messages, is_served) {
             let (topic, client) = (messages.topic(), publisher.client_id);
             tenant.dropped(worker, DropReason::LinkFull, Some(topic), client);
@@ -512,7 +513,7 @@ fn give_elsewhere(
 }
 
 /// Whether both are the members of the same shared subscription, on this broker and on others.
-fn is_same(here: &SharedGroup<SessionRef>, elsewhere: &SharedGroup<MemberRef>) -> bool {
+fn is_same(here: &SharedGroup<SessionRef>, elsewhere: &SharedGroup<RemoteSubscriber>) -> bool {
     (here.name(), here.filter()) == (elsewhere.name(), elsewhere.filter())
 }
 

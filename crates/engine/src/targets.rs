@@ -7,7 +7,7 @@ use barid_core::topic_index::{self, Load, Route, SharedGroup};
 use mqtt_proto::QoS;
 
 use crate::bindings::Bound;
-use crate::cluster::MemberRef;
+use crate::cluster::RemoteSubscriber;
 use crate::durable::DurableShard;
 use crate::faults::{Rule, holds};
 use crate::run::Messages;
@@ -33,7 +33,7 @@ pub struct Targets {
     /// The sessions and shared subscriptions.
     route: Route<SessionRef>,
     /// The other brokers of a cluster, if any have subscriptions.
-    remote: Option<Route<MemberRef>>,
+    remote: Option<Route<RemoteSubscriber>>,
     /// Indexes of the sessions in the route, in the order of [`Self::stored_order`]. Computed when first
     /// needed.
     order: OnceLock<Box<[u32]>>,
@@ -79,7 +79,8 @@ impl Targets {
 
     /// Number of targets.
     pub fn len(&self) -> usize {
-        let remote = |route: &Route<MemberRef>| route.recipients().len() + route.groups().len();
+        let remote =
+            |route: &Route<RemoteSubscriber>| route.recipients().len() + route.groups().len();
         let here =
             self.bindings().len() + self.route.recipients().len() + self.route.groups().len();
         here + self.remote.as_ref().map_or(0, remote)
@@ -96,7 +97,7 @@ impl Targets {
     }
 
     /// The other brokers that have subscriptions; `None`: none has.
-    pub fn remote(&self) -> Option<&Route<MemberRef>> {
+    pub fn remote(&self) -> Option<&Route<RemoteSubscriber>> {
         self.remote.as_ref()
     }
 

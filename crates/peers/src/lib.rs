@@ -21,7 +21,6 @@
 //! | `placement.rs` | which broker has the session of a client |
 //! | `members.rs` | the brokers of a cluster, and which of them can be reached |
 //! | `interest.rs` | the topic filters of a broker's clients: snapshots and changes for the other brokers |
-//! | `heard.rs` | the topic filters of another broker, as they arrive |
 //! | `digest.rs` | digests of the objects that all brokers have |
 //! | `comparing.rs` | which of these objects a broker lists for another one |
 //! | `outgoing.rs` | messages to another broker: not yet sent, or not yet acknowledged |
@@ -35,7 +34,6 @@ mod digest;
 mod error;
 mod frame;
 mod handshake;
-mod heard;
 mod heartbeat;
 mod identity;
 mod inquiry;
@@ -50,7 +48,6 @@ pub use digest::{Digest, Listed, Object, ObjectHash, PARTS, Parts};
 pub use error::{FrameError, NONCE, PROOF, Refusal};
 pub use frame::{Change, Client, Destination, Frame, HOLD_MS, Protocol, Retaining, Run, decode};
 pub use handshake::{Accepting, Dialing, HandshakeError, Outcome, Proofs, Reply};
-pub use heard::Heard;
 pub use heartbeat::{Heartbeat, Seen, Support, Verdict};
 pub use identity::{Identity, NAME_MAX, Purpose, is_name, origin_of};
 pub use inquiry::{Inquiry, InquiryKind, Told, ToldKind};

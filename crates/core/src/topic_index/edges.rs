@@ -53,6 +53,12 @@ impl Edges {
         table.position(hash, parent, symbol).map(|at| table.slots[at].child)
     }
 
+    /// All edges, in no particular order: parent, symbol and child.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32, Child)> {
+        let edges = self.tables.iter().flat_map(|table| &table.slots);
+        edges.filter(|edge| !edge.is_vacant()).map(|edge| (edge.parent, edge.symbol, edge.child))
+    }
+
     /// Prefetches the memory that [`Self::find`] will read.
     pub(super) fn touch(&self, parent: u32, symbol: u32) {
         let hash = self.hashing.pair(parent, symbol);

@@ -35,6 +35,11 @@ impl<S: Subscriber> Exact<S> {
         self.shard(hash).0.write()
     }
 
+    /// All shards, one after the other.
+    pub(super) fn tables(&self) -> impl Iterator<Item = RwLockReadGuard<'_, Table<S>>> {
+        self.shards.iter().map(|shard| shard.0.read())
+    }
+
     fn shard(&self, hash: u64) -> &Shard<S> {
         &self.shards[shard(hash)]
     }
@@ -44,6 +49,11 @@ impl<S: Subscriber> Table<S> {
     /// Returns the subscribers of the filter that equals `topic`.
     pub(super) fn find(&self, hash: u64, topic: &str) -> Option<&Subscribers<S>> {
         self.filters.find(hash, |(filter, _)| **filter == *topic).map(|(_, found)| found)
+    }
+
+    /// All filters, in no particular order.
+    pub(super) fn filters(&self) -> impl Iterator<Item = (&str, &Subscribers<S>)> {
+        self.filters.iter().map(|(filter, subscribers)| (&**filter, subscribers))
     }
 
     /// Applies `change` to the subscribers of `filter`, which is created if it does not exist.

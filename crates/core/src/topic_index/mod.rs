@@ -151,6 +151,33 @@ impl<S: Subscriber> TopicIndex<S> {
         self.remove(filter, |subscribers| subscribers.remove_shared(name, key))
     }
 
+    /// Removes all subscriptions of the session `key`, shared ones included, except those with a handle for which
+    /// `is_kept` returns true. Returns the number of those removed. Walks over all filters of all sessions.
+    ///
+    /// Subscriptions of the session that are added meanwhile may be removed or not.
+    pub fn unsubscribe_all(&self, key: u64, is_kept: impl Fn(&S) -> bool) -> usize {
+        let mut found = Vec::new();
+        let look = |found: &mut Vec<_>, filter: &str, subscribers: &Subscribers<S>| {
+            let gone = subscribers.of(key).filter(|(_, handle)| !is_kept(handle));
+            found.extend(gone.map(|(group, _)| (group.map(Box::from), Box::from(filter))));
+        };
+        let remove = |found: &mut Vec<(Option<Box<str>>, Box<str>)>| {
+            let removed = found.drain(..).filter(|(group, filter)| match group {
+                Some(group) => self.unsubscribe_shared(group, filter, key),
+                None => self.unsubscribe(filter, key),
+            });
+            removed.count()
+        };
+        let mut removed = 0;
+        for table in self.exact.tables() {
+            table.filters().for_each(|(filter, subscribers)| look(&mut found, filter, subscribers));
+            drop(table);
+            removed += remove(&mut found);
+        }
+        self.trie.read().each(|filter, subscribers| look(&mut found, filter, subscribers));
+        removed + remove(&mut found)
+    }
+
     /// Returns whether a filter may be subscribed to, so that finding the subscribers of a topic takes at most `most`
     /// steps through the filters with wildcards. The steps are the levels of all distinct patterns of wildcards. A
     /// filter with an existing pattern costs nothing.

@@ -109,6 +109,11 @@ impl<S: Subscriber> SharedGroup<S> {
         chosen.map(|(_, member)| member.clone())
     }
 
+    pub(super) fn member(&self, key: u64) -> Option<Member<S>> {
+        let members = self.members.read();
+        members.position(key).map(|at| members.members()[at].clone())
+    }
+
     pub(super) fn insert(&self, member: Member<S>) -> Option<Member<S>> {
         Arc::make_mut(&mut self.members.write()).insert(member)
     }

@@ -53,8 +53,13 @@ impl<T: Default> Slab<T> {
         value
     }
 
+    /// All slots with their ids, also free ones.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(self.chunks.iter().flatten())
+    }
+
     /// Number of slots, including free ones.
-    fn slots(&self) -> usize {
+    pub(super) fn slots(&self) -> usize {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }
 

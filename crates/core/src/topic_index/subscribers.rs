@@ -66,6 +66,17 @@ impl<S: Subscriber> Subscribers<S> {
         }
     }
 
+    /// Returns the subscriptions of the subscriber with `key`: its handle, and the name of the shared subscription if it
+    /// is one.
+    pub(super) fn of(&self, key: u64) -> impl Iterator<Item = (Option<&str>, S)> {
+        let plain = self.position(key).map(|at| (None, self.plain()[at].subscriber.clone()));
+        let shared = self
+            .groups()
+            .iter()
+            .filter_map(move |group| Some((Some(group.name()), group.member(key)?.subscriber)));
+        plain.into_iter().chain(shared)
+    }
+
     pub(super) fn insert(&mut self, member: Member<S>) -> Change<S> {
         let left = match self {
             Self::None => {

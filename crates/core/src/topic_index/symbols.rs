@@ -46,6 +46,15 @@ impl Symbols {
         self.tables[shard(hash)].find(hash, |symbol| symbol.is(level)).map(|symbol| symbol.id)
     }
 
+    /// The levels in use, by symbol. Symbols that are not in use have none.
+    pub(super) fn levels(&self) -> Vec<&str> {
+        let mut levels = vec![""; self.next as usize];
+        for symbol in self.tables.iter().flatten() {
+            levels[symbol.id as usize] = symbol.text.as_str();
+        }
+        levels
+    }
+
     /// Counts one more use of `level`, and returns its symbol.
     pub(super) fn acquire(&mut self, level: &str) -> u32 {
         let hashing = self.hashing;
@@ -103,6 +112,10 @@ impl Text {
             Self::Inline { length, bytes } => &bytes[..usize::from(*length)],
             Self::Heap(bytes) => bytes,
         }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).expect("it was made from a level")
     }
 }
 

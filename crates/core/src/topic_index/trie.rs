@@ -130,6 +130,43 @@ impl<S: Subscriber> Trie<S> {
         found.extend(frontier.into_iter().filter_map(|id| self.set(self.nodes[id].below)));
     }
 
+    /// Calls `visit` for each filter, in no particular order. Nodes do not know their parents, so it needs 8 bytes for each
+    /// node, and 16 for each level, as long as it runs.
+    pub(super) fn each(&self, mut visit: impl FnMut(&str, &Subscribers<S>)) {
+        let names = self.symbols.levels();
+        let name = |symbol: u32| if symbol == NIL { "+" } else { names[symbol as usize] };
+        let mut parents = vec![(NIL, NIL); self.nodes.slots()];
+        let plus = || self.nodes.iter().map(|(id, node)| (id, NIL, node.plus));
+        for (parent, symbol, child) in self.edges.iter().chain(plus()) {
+            if child.node != NIL {
+                parents[child.node as usize] = (parent, symbol);
+            }
+        }
+        let mut filter = String::new();
+        let mut visit = |mut id: u32, last: &str, set: u32| {
+            let Some(subscribers) = self.set(set) else { return };
+            let mut levels: SmallVec<[&str; 16]> = smallvec![last];
+            while id != ROOT {
+                let (parent, symbol) = parents[id as usize];
+                levels.push(name(symbol));
+                id = parent;
+            }
+            filter.clear();
+            for level in levels.into_iter().rev() {
+                filter.push_str(level);
+                filter.push('/');
+            }
+            filter.pop();
+            visit(&filter, subscribers);
+        };
+        for (id, node) in self.nodes.iter() {
+            visit(id, "#", node.below);
+        }
+        for (parent, symbol, child) in self.edges.iter().chain(plus()) {
+            visit(parent, name(symbol), child.set);
+        }
+    }
+
     /// Applies `change` to the subscribers of `filter`, which is created if it does not exist.
     pub(super) fn insert<T>(
         &mut self,

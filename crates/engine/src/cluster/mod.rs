@@ -8,6 +8,7 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `remote.rs` | the other brokers, as one tenant sees them |
+//! | `heard.rs` | what another broker has told of its subscriptions |
 //! | `link.rs` | messages of one thread to one other broker |
 //! | `inbound.rs` | messages of one thread of another broker |
 //! | `left.rs` | messages of shared subscriptions for a broker that is down |
@@ -15,6 +16,7 @@
 //! | `slots.rs` | which broker has the sessions of which clients, and what belongs to which tenant as a whole |
 //! | `holds.rs` | times in which nothing is published, while a slot is moved |
 
+mod heard;
 mod holds;
 mod inbound;
 mod left;
@@ -23,6 +25,7 @@ mod remote;
 mod replicas;
 mod slots;
 
+pub use heard::RemoteSubscriber;
 pub use holds::Hold;
 pub use inbound::Inbound;
 pub use left::LeftRun;
@@ -37,9 +40,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barid_core::ids::ShardIndex;
 use barid_core::time::MonoTime;
-use barid_core::topic_index::{SubscribeOptions, TopicIndex};
-use barid_peers::{Change, Heard, Interest, Object, PARTS, Part};
-use foldhash::quality::SeedableRandomState;
+use barid_core::topic_index::{SubscribeOptions, Subscriber, TopicIndex};
+use barid_peers::{Change, Interest, Object, PARTS, Part};
 use hashbrown::HashMap;
 use mqtt_proto::{QoS, topic};
 
@@ -47,10 +49,11 @@ use crate::durable::Commits;
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::sync::{Mutex, RwLock};
+use heard::Heard;
 use holds::Holds;
 
 /// The subscriptions of other brokers to topics of one tenant.
-type RemoteIndex = TopicIndex<MemberRef>;
+type RemoteIndex = TopicIndex<RemoteSubscriber>;
 
 /// Options of a subscription of another broker: that broker applies those of its sessions.
 const AS_PUBLISHED: SubscribeOptions = SubscribeOptions {
@@ -114,10 +117,11 @@ pub enum Home {
 }
 
 /// The place of another broker.
+#[derive(Default)]
 struct Place {
     name: Mutex<Option<Box<str>>>,
     /// What it has told of its subscriptions.
-    heard: Mutex<Heard<SeedableRandomState>>,
+    heard: Mutex<Heard>,
     /// What it has heard of this broker's subscriptions.
     told: Arc<Progress>,
     /// The version up to which `told` has advanced.
@@ -170,7 +174,7 @@ impl Cluster {
         let cluster = Self {
             interest: Mutex::default(),
             teller,
-            members: (0..members).map(|_| Place::new(random)).collect(),
+            members: (0..members).map(|_| Place::default()).collect(),
             indexes: RwLock::default(),
             links: (0..threads * members).map(link).collect(),
             threads,
@@ -314,7 +318,7 @@ impl Cluster {
         self.set_waited_for(member, false);
         let place = self.at(member);
         let mut heard = place.heard.lock();
-        heard.clear(|tenant, filter| self.forget(member, tenant, filter));
+        heard.filters -= self.forget_all(member, |_| false);
         drop(heard);
         let inbound = std::mem::take(&mut *place.inbound.lock());
         inbound.values().for_each(|inbound| inbound.close());
@@ -339,7 +343,7 @@ impl Cluster {
 
     /// Number of distinct topic filters that another broker has told.
     pub fn filters_of(&self, member: MemberRef) -> usize {
-        self.at(member).heard.lock().len()
+        self.at(member).heard.lock().filters
     }
 
     /// Another broker has heard of all subscriptions up to a version.
@@ -361,19 +365,24 @@ impl Cluster {
     pub fn on_change(&self, member: MemberRef, change: Change<'_>) {
         // The lock is held until the index has changed: a later change of the same filter must not overtake this one.
         let mut heard = self.at(member).heard.lock();
-        if !heard.change(change) {
-            return;
-        }
         match change.is_added {
-            true => self.learn(member, change.tenant, change.filter),
-            false => self.forget(member, change.tenant, change.filter),
+            true => {
+                let is_new = self.learn(heard.subscriber(member), change.tenant, change.filter);
+                heard.filters += usize::from(is_new);
+            }
+            false => {
+                let was_known = self.forget(member, change.tenant, change.filter);
+                heard.filters -= usize::from(was_known);
+            }
         }
     }
 
     /// Another broker has told all its subscriptions.
     pub fn on_told(&self, member: MemberRef) {
         let mut heard = self.at(member).heard.lock();
-        heard.told(|tenant, filter| self.forget(member, tenant, filter));
+        if heard.end() {
+            heard.filters -= self.forget_all(member, |subscriber| heard.is_current(subscriber));
+        }
     }
 
     /// A client has connected to this broker, at a wall time in microseconds since the Unix epoch. `begins_anew`: with
@@ -459,41 +468,34 @@ impl Cluster {
         Arc::clone(indexes.entry(tenant.into()).or_insert_with(new))
     }
 
-    fn learn(&self, member: MemberRef, tenant: &str, filter: &str) {
+    /// Returns whether the subscription is new.
+    fn learn(&self, subscriber: RemoteSubscriber, tenant: &str, filter: &str) -> bool {
         let index = self.index(tenant);
         match topic::parse_shared(filter) {
             Ok(Some(shared)) => {
-                index.subscribe_shared(shared.group, shared.filter, &member, AS_PUBLISHED)
+                index.subscribe_shared(shared.group, shared.filter, &subscriber, AS_PUBLISHED)
             }
-            _ => index.subscribe(filter, &member, AS_PUBLISHED),
-        };
+            _ => index.subscribe(filter, &subscriber, AS_PUBLISHED),
+        }
     }
 
-    fn forget(&self, member: MemberRef, tenant: &str, filter: &str) {
-        let (index, key) = (self.index(tenant), u64::from(member.0));
+    /// Returns whether there was such a subscription.
+    fn forget(&self, member: MemberRef, tenant: &str, filter: &str) -> bool {
+        let (index, key) = (self.index(tenant), member.key());
         match topic::parse_shared(filter) {
             Ok(Some(shared)) => index.unsubscribe_shared(shared.group, shared.filter, key),
             _ => index.unsubscribe(filter, key),
-        };
+        }
+    }
+
+    /// Removes all subscriptions of a broker except those that are kept. Returns the number of those removed.
+    fn forget_all(&self, member: MemberRef, is_kept: impl Fn(&RemoteSubscriber) -> bool) -> usize {
+        let indexes: Vec<_> = self.indexes.read().values().cloned().collect();
+        indexes.iter().map(|index| index.unsubscribe_all(member.key(), &is_kept)).sum()
     }
 
     fn at(&self, member: MemberRef) -> &Place {
         &self.members[usize::from(member.0)]
-    }
-}
-
-impl Place {
-    fn new(random: Random) -> Self {
-        Self {
-            name: Mutex::default(),
-            heard: Mutex::new(Heard::new(random.hasher())),
-            told: Arc::default(),
-            told_version: Mutex::default(),
-            is_up: AtomicBool::new(false),
-            is_waited_for: AtomicBool::new(false),
-            inbound: Mutex::default(),
-            replicas: Replicas::default(),
-        }
     }
 }
 

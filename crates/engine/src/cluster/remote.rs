@@ -10,7 +10,7 @@ use barid_peers::{Destination, Inquiry, Retaining, Run, Told};
 use mqtt_proto::QoS;
 
 use super::link::HeldRun;
-use super::{Cluster, Home, RemoteIndex};
+use super::{Cluster, Home, RemoteIndex, RemoteSubscriber};
 use crate::durable::Commits;
 use crate::names::is_local;
 use crate::progress::Sources;
@@ -113,7 +113,7 @@ impl Remote {
     }
 
     /// Returns the brokers to which messages of a topic go. Topics that begin with `$` belong to one broker.
-    pub(crate) fn route(&self, topic: &str) -> Option<Route<MemberRef>> {
+    pub(crate) fn route(&self, topic: &str) -> Option<Route<RemoteSubscriber>> {
         (!self.index.is_empty() && !is_local(topic)).then(|| self.index.route(topic))
     }
 
@@ -122,13 +122,18 @@ impl Remote {
     pub fn receivers(&self, topic: &str) -> Vec<MemberRef> {
         let Some(route) = self.route(topic) else { return Vec::new() };
         let of_groups = route.groups().iter().flat_map(|group| {
-            group.members().iter().map(|member| member.subscriber).collect::<Vec<_>>()
+            group.members().iter().map(|member| member.subscriber.member).collect::<Vec<_>>()
         });
-        route.recipients().iter().map(|recipient| recipient.subscriber).chain(of_groups).collect()
+        route
+            .recipients()
+            .iter()
+            .map(|recipient| recipient.subscriber.member)
+            .chain(of_groups)
+            .collect()
     }
 
     /// Whether a new lookup of a topic would give the same route.
-    pub(crate) fn is_current(&self, topic: &str, route: Option<&Route<MemberRef>>) -> bool {
+    pub(crate) fn is_current(&self, topic: &str, route: Option<&Route<RemoteSubscriber>>) -> bool {
         match route {
             Some(route) => route.is_current(&self.index),
             None => self.index.is_empty() || is_local(topic),
@@ -136,13 +141,12 @@ impl Remote {
     }
 
     /// Whether the links to all these brokers have room for messages that must not be lost.
-    pub(crate) fn has_room(&self, thread: usize, route: &Route<MemberRef>) -> bool {
+    pub(crate) fn has_room(&self, thread: usize, route: &Route<RemoteSubscriber>) -> bool {
         let has_room = |member: &MemberRef| self.cluster.link(thread, *member).has_room();
-        route.recipients().iter().all(|recipient| has_room(&recipient.subscriber))
-            && route
-                .groups()
-                .iter()
-                .all(|group| group.members().iter().any(|member| has_room(&member.subscriber)))
+        route.recipients().iter().all(|recipient| has_room(&recipient.subscriber.member))
+            && route.groups().iter().all(|group| {
+                group.members().iter().any(|member| has_room(&member.subscriber.member))
+            })
     }
 
     /// Sends messages to the other brokers that have subscriptions to their topic. A shared subscription that has members
@@ -151,19 +155,20 @@ impl Remote {
     pub(crate) fn send(
         &self,
         origin: Origin<'_>,
-        route: &Route<MemberRef>,
+        route: &Route<RemoteSubscriber>,
         messages: &mut Messages<'_>,
-        is_served: impl Fn(&SharedGroup<MemberRef>) -> bool,
+        is_served: impl Fn(&SharedGroup<RemoteSubscriber>) -> bool,
     ) -> usize {
         let mut lost = 0;
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
         for recipient in route.recipients() {
-            if messages.were_sent_to(recipient.subscriber.0) {
+            if messages.were_sent_to(recipient.subscriber.member.0) {
                 continue;
             }
-            let (to, all) = ((recipient.subscriber, Destination::Sessions), 0..messages.len());
+            let (to, all) =
+                ((recipient.subscriber.member, Destination::Sessions), 0..messages.len());
             lost += self.send_to(origin, to, messages, all, may_be_lost);
-            messages.note_sent_to(recipient.subscriber.0);
+            messages.note_sent_to(recipient.subscriber.member.0);
         }
         for group in route.groups().iter().filter(|group| !is_served(group)) {
             let name = name_of(group);
@@ -172,7 +177,7 @@ impl Remote {
                 else {
                     break;
                 };
-                let to = (member.subscriber, Destination::Shared(&name));
+                let to = (member.subscriber.member, Destination::Shared(&name));
                 lost += self.send_to(origin, to, messages, index..index + 1, may_be_lost);
             }
         }
@@ -184,13 +189,13 @@ impl Remote {
     pub(crate) fn send_retained(
         &self,
         origin: Origin<'_>,
-        route: Option<&Route<MemberRef>>,
+        route: Option<&Route<RemoteSubscriber>>,
         messages: &mut Messages<'_>,
     ) {
         let last = messages.len() - 1;
         let is_sent = |member: MemberRef| {
             let mut recipients = route.into_iter().flat_map(Route::recipients);
-            recipients.any(|recipient| recipient.subscriber == member)
+            recipients.any(|recipient| recipient.subscriber.member == member)
         };
         for member in self.cluster.up().filter(|member| !is_sent(*member)) {
             let to = (member, Destination::Sessions);
@@ -210,12 +215,12 @@ impl Remote {
         let route = self.route(messages.topic());
         let groups = route.iter().flat_map(|route| route.groups());
         let mut of_name = groups.filter(|group| name_of(group) == shared);
-        let pick = |group: &Arc<SharedGroup<MemberRef>>| {
+        let pick = |group: &Arc<SharedGroup<RemoteSubscriber>>| {
             group.pick(Strategy::RoundRobin, 0, |_| Load::InFlight(0))
         };
         let Some(member) = of_name.next().and_then(pick) else { return false };
         let origin = Origin { worker, publisher: "", user: "" };
-        let to = (member.subscriber, Destination::Shared(shared));
+        let to = (member.subscriber.member, Destination::Shared(shared));
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
         self.send_to(origin, to, messages, index..index + 1, may_be_lost) == 0
     }
@@ -321,6 +326,6 @@ fn decode(home: u32) -> Home {
 }
 
 /// The whole filter of a shared subscription.
-fn name_of(group: &SharedGroup<MemberRef>) -> String {
+fn name_of(group: &SharedGroup<RemoteSubscriber>) -> String {
     format!("$share/{}/{}", group.name(), group.filter())
 }
