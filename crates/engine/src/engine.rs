@@ -202,6 +202,16 @@ impl Engine {
         given_up
     }
 
+    /// Publishes the wills that this broker keeps for the clients of another one, which is out of the cluster, as far as it is
+    /// the one to do it. `is_in_cluster` tells whether a broker of a name can do it.
+    pub fn publish_wills_of(&self, member: MemberRef, is_in_cluster: impl Fn(&str) -> bool) {
+        let Some(cluster) = &self.cluster else { return };
+        let orphans = cluster.orphans(member, self.clock.now(), is_in_cluster);
+        if !orphans.is_empty() {
+            self.agenda.schedule(self.clock.now(), Task::PublishOrphans(orphans));
+        }
+    }
+
     /// A client has connected to another broker, at a wall time in microseconds since the Unix epoch. If it connected here
     /// before that, this connection ends, and with `begins_anew` (Clean Start) also its session. `wins` decides between
     /// connections of the same time: whether that of the other broker stays.

@@ -106,6 +106,7 @@ fn perform(context: &mut Context, task: Task) {
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
         Task::ShareAgain(run) => context.share_again(*run),
+        Task::PublishOrphans(wills) => context.publish_orphans(wills),
         Task::SumUpDenials(tenant) => {
             if let Some(tenant) = tenant.upgrade() {
                 context.sum_up_denials(&tenant);
@@ -153,6 +154,7 @@ fn publishes(task: &Task) -> bool {
         task,
         Task::Publish { .. }
             | Task::ShareAgain(_)
+            | Task::PublishOrphans(_)
             | Task::PublishWill { .. }
             | Task::PublishLeftWill { .. }
             | Task::Give { .. }

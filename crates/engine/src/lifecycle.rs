@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barid_core::drop_reason::DropReason;
 use barid_core::ids::StoredAs;
-use barid_core::message::Publication;
+use barid_core::message::{Message, Publication};
 use barid_core::session::{Delivery, Waiting};
 use barid_core::topic_index::{Member, Members, SharedGroup};
 use hashbrown::HashMap;
@@ -14,6 +14,7 @@ use mqtt_proto::{QoS, ReasonCode, topic};
 use tracing::error;
 
 use crate::agenda::{After, Task};
+use crate::cluster::{KeptWill, Orphan};
 use crate::context::Context;
 use crate::durability::DurabilityClass;
 use crate::durable::{Commits, DurableShard, READ_RETRY};
@@ -28,6 +29,9 @@ use crate::tenant::Tenant;
 /// vain only if it goes away between its choice and the hand-over. At the bound, the message is treated as if
 /// there were no other member.
 const GIVE_ATTEMPTS: usize = 16;
+
+/// Number of wills of another broker's clients that are published before other tasks have their turn.
+const ORPHANS: usize = 100;
 
 /// Time after which a task is tried again that would publish while [nothing is published](crate::engine::Engine::is_held).
 pub(crate) const HELD_AGAIN: Duration = Duration::from_millis(20);
@@ -59,8 +63,8 @@ impl Context {
                 return;
             }
             let Detached::Away { epoch } = session.detach(epoch) else { return };
-            if !will {
-                state.will = None;
+            if !will && let Some(discarded) = state.will.take() {
+                self.will_is_over(tenant, session, &discarded);
             }
             state.away_since = Some(self.worker.now);
             session.store(&state);
@@ -191,7 +195,7 @@ impl Context {
         session: &SessionRef,
         will: Box<Will>,
     ) {
-        if !self.waits(tenant, &will) {
+        if !self.waits(tenant, &will.message) {
             let commits = self.publish_will_message(tenant, session, &will);
             if !commits.are_lost() {
                 self.end_giving(session, commits, Vec::new());
@@ -204,8 +208,8 @@ impl Context {
 
     /// Whether a will must wait: nothing is published now, or the shard of a recipient, or the shard that would store
     /// the will as a retained message, is closed. The recipient would miss the will.
-    fn waits(&mut self, tenant: &Arc<Tenant>, will: &Will) -> bool {
-        let publication = will.message.publication();
+    fn waits(&mut self, tenant: &Arc<Tenant>, will: &Message) -> bool {
+        let publication = will.publication();
         let is_closed = |shard: Arc<DurableShard>| !shard.is_open();
         if self.engine.is_held() {
             return true;
@@ -235,7 +239,7 @@ impl Context {
             let state = session.state();
             state.will.clone().filter(|_| session.is_away_since(epoch) && !session.has_left())
         };
-        if will.is_some_and(|will| self.waits(tenant, &will)) {
+        if will.is_some_and(|will| self.waits(tenant, &will.message)) {
             self.wait_until_open(Task::PublishWill { session: session.downgrade(), epoch });
             return;
         }
@@ -269,19 +273,65 @@ impl Context {
         session: &SessionRef,
         will: &Will,
     ) -> Commits {
-        let now = self.worker.now;
-        let life = will.expiry.map(|seconds| Duration::from_secs(u64::from(seconds)));
-        let publication = Publication {
-            expires_at: life.map(|life| now.after(life)),
-            ..will.message.publication()
-        };
         let holder = session.state().holder().cloned();
         let publisher = Publisher {
             session: session.id,
             client_id: &session.client_id,
             holder: holder.as_ref(),
         };
+        let commits = self.publish_as_will(tenant, publisher, (&will.message, will.expiry));
+        if !commits.are_lost() {
+            self.will_is_over(tenant, session, will);
+        }
+        commits
+    }
+
+    /// Publishes a Will Message with its Message Expiry Interval, in seconds.
+    fn publish_as_will(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        publisher: Publisher<'_>,
+        (message, expiry): (&Message, Option<u32>),
+    ) -> Commits {
+        let life = expiry.map(|seconds| Duration::from_secs(u64::from(seconds)));
+        let expires_at = life.map(|life| self.worker.now.after(life));
+        let publication = Publication { expires_at, ..message.publication() };
         self.publish_message(tenant, publisher, &publication)
+    }
+
+    /// The will of a session has been published or discarded, and no other broker is to keep it.
+    pub(crate) fn will_is_over(&self, tenant: &Tenant, session: &SessionRef, will: &Will) {
+        if let Some(remote) = &tenant.remote
+            && session.durable().is_none()
+        {
+            remote.will_is_over(&session.client_id, &will.message);
+        }
+    }
+
+    /// Publishes wills that this broker has kept for another one, which is down.
+    pub fn publish_orphans(&mut self, mut wills: Vec<Orphan>) {
+        let later = wills.split_off(wills.len().min(ORPHANS));
+        if !later.is_empty() {
+            self.engine.agenda.schedule(self.worker.now, Task::PublishOrphans(later));
+        }
+        let mut waiting = Vec::new();
+        for orphan in wills {
+            let tenant = self.engine.tenants.recover(&orphan.tenant);
+            let KeptWill { user, message, expiry } = &orphan.will;
+            let is_done = !self.waits(&tenant, message) && {
+                let holder = (!user.is_empty()).then(|| tenant.quotas.holder(user));
+                let client_id = &orphan.client_id;
+                let publisher = Publisher { session: 0, client_id, holder: holder.as_ref() };
+                let commits = self.publish_as_will(&tenant, publisher, (message, *expiry));
+                !commits.are_lost()
+            };
+            if !is_done {
+                waiting.push(orphan);
+            }
+        }
+        if !waiting.is_empty() {
+            self.wait_until_open(Task::PublishOrphans(waiting));
+        }
     }
 
     /// Gives to other members the messages that shared subscriptions sent to a session whose client has gone.

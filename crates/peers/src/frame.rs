@@ -2,6 +2,9 @@
 //!
 //! A frame is its length (4 bytes), its kind (1 byte) and its fields. The length counts the kind and the fields.
 
+#[cfg(test)]
+mod tests;
+
 use barid_core::stamp::Stamp;
 
 use crate::comparing::Comparison;
@@ -67,6 +70,24 @@ pub enum Frame<'a> {
         /// Whether it wants a new session: an old one that another broker has ends.
         begins_anew: bool,
     },
+    /// A snapshot of the wills that the hearer keeps begins: of those that were told before, only those count that come
+    /// again.
+    WillsBegin {
+        /// The broker that publishes the wills if the speaker is down; empty: the hearer. The hearer publishes them if both
+        /// are down.
+        first: &'a str,
+    },
+    /// The will of a client that is connected to the speaker. It replaces the one that was told of the client before.
+    Will(Will<'a>),
+    /// A client has no will any more: it was published or discarded.
+    NoWill {
+        /// The tenant of the client.
+        tenant: &'a str,
+        /// The client identifier.
+        client: &'a str,
+    },
+    /// The snapshot of the wills ends.
+    WillsTold,
     /// Messages.
     Run(Run<'a>),
     /// All messages up to this sequence number are at their destinations, and durable where they have to be.
@@ -133,6 +154,21 @@ pub enum Frame<'a> {
 
 /// Time for which [`Frame::Hold`] holds, in milliseconds, from when it is read.
 pub const HOLD_MS: u64 = 3_000;
+
+/// A will that another broker keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Will<'a> {
+    /// The tenant of the client.
+    pub tenant: &'a str,
+    /// The client identifier.
+    pub client: &'a str,
+    /// The user to whom the message belongs if it is retained; empty: none.
+    pub user: &'a str,
+    /// Message Expiry Interval, in seconds, from when it is published.
+    pub expiry: Option<u32>,
+    /// The record of the message, which the frames do not interpret.
+    pub message: &'a [u8],
+}
 
 /// A change of the topic filters that a broker's clients have subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +284,7 @@ impl Frame<'_> {
             }
             Self::Ready
             | Self::SnapshotBegins
+            | Self::WillsTold
             | Self::Leaving
             | Self::Compared
             | Self::Hold
@@ -275,6 +312,21 @@ impl Frame<'_> {
                 put_text(out, client);
                 put_u64(out, *at);
                 out.push(u8::from(*begins_anew));
+            }
+            Self::WillsBegin { first } => put_text(out, first),
+            Self::Will(will) => {
+                put_text(out, will.tenant);
+                put_text(out, will.client);
+                put_text(out, will.user);
+                out.push(u8::from(will.expiry.is_some()));
+                if let Some(expiry) = will.expiry {
+                    put_u64(out, expiry.into());
+                }
+                out.extend_from_slice(will.message);
+            }
+            Self::NoWill { tenant, client } => {
+                put_text(out, tenant);
+                put_text(out, client);
             }
             Self::Client(client) => {
                 put_text(out, client.address);
@@ -321,6 +373,10 @@ impl Frame<'_> {
             Self::Heard(_) => 20,
             Self::Leaving => 21,
             Self::Connected { .. } => 22,
+            Self::WillsBegin { .. } => 23,
+            Self::Will(_) => 24,
+            Self::NoWill { .. } => 25,
+            Self::WillsTold => 26,
             Self::Run(_) => RUN,
             Self::Done(_) => 33,
             Self::Client(_) => 48,
@@ -449,6 +505,19 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
             at: fields.u64()?,
             begins_anew: fields.flag()?,
         },
+        23 => Frame::WillsBegin { first: fields.text()? },
+        24 => Frame::Will(Will {
+            tenant: fields.text()?,
+            client: fields.text()?,
+            user: fields.text()?,
+            expiry: match fields.flag()? {
+                false => None,
+                true => Some(u32::try_from(fields.u64()?).map_err(|_| FrameError::Value)?),
+            },
+            message: fields.rest(),
+        }),
+        25 => Frame::NoWill { tenant: fields.text()?, client: fields.text()? },
+        26 => Frame::WillsTold,
         RUN => {
             let (sequence, tenant, publisher) = (fields.u64()?, fields.text()?, fields.text()?);
             let flags = fields.u8()?;
@@ -538,205 +607,4 @@ fn identity(fields: &mut Reader<'_>) -> Result<Identity, FrameError> {
         placement: fields.u64()?,
         reference: fields.text()?.to_owned(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::heartbeat::{Seen, Support, Verdict};
-    use crate::inquiry::{InquiryKind, ToldKind};
-
-    fn identity() -> Identity {
-        Identity {
-            cluster: "test".into(),
-            name: "one".into(),
-            incarnation: 7,
-            address: "127.0.0.1:7000".into(),
-            software: "0.1.0".into(),
-            placement: 5,
-            reference: "one.example:1883".into(),
-        }
-    }
-
-    fn all() -> Vec<Frame<'static>> {
-        let seen = Seen {
-            name: "two".into(),
-            address: "[::1]:7000".into(),
-            incarnation: 9,
-            verdict: Verdict::Gone,
-            heard: 4,
-            support: Support::Yes,
-        };
-        let inquiry = Inquiry {
-            kind: InquiryKind::Request,
-            connection: 7,
-            since: 1 << 40,
-            session: 1 << 48 | 9,
-            packet_id: 3,
-            is_repeated: true,
-            survives: true,
-            is_stored: false,
-            max_packet_size: u32::MAX,
-            user: "acme/ada",
-            user_limits: (10, 0),
-        };
-        let ended = Inquiry { kind: InquiryKind::SessionEnded, user: "", ..inquiry };
-        let told = Told { connection: 7, kind: ToldKind::Keys };
-        let run = Run {
-            sequence: 3,
-            tenant: "acme",
-            publisher: "sensor",
-            to: Destination::Sessions,
-            is_v5: true,
-            retaining: None,
-            packets: b"packets",
-        };
-        let stamp = Stamp { time: 1 << 50, origin: u64::MAX };
-        let mut parts = Parts::NONE;
-        parts.insert(77);
-        vec![
-            Frame::Hello {
-                versions: (1, 2),
-                purpose: Purpose::Messages(3),
-                identity: identity(),
-                nonce: [1; NONCE],
-            },
-            Frame::Hello {
-                versions: (1, 1),
-                purpose: Purpose::Control,
-                identity: identity(),
-                nonce: [2; NONCE],
-            },
-            Frame::Welcome {
-                version: 1,
-                identity: identity(),
-                nonce: [3; NONCE],
-                proof: [4; PROOF],
-            },
-            Frame::Proof([5; PROOF]),
-            Frame::Refused(Refusal::OtherCluster("test".into())),
-            Frame::Refused(Refusal::Down),
-            Frame::Ready,
-            Frame::Heartbeat(Heartbeat {
-                number: 1,
-                wall: 2,
-                settings: 3,
-                serves: true,
-                is_unbroken: true,
-                brokers: 3,
-                seen: vec![seen],
-            }),
-            Frame::SnapshotBegins,
-            Frame::Filter(Change { is_added: true, tenant: "acme", filter: "a/+" }),
-            Frame::Filter(Change { is_added: false, tenant: "acme", filter: "$share/g/#" }),
-            Frame::Told(1),
-            Frame::Heard(2),
-            Frame::Leaving,
-            Frame::Connected { tenant: "acme", client: "sensor", at: 1 << 40, begins_anew: true },
-            Frame::Hello {
-                versions: (1, 1),
-                purpose: Purpose::Client,
-                identity: identity(),
-                nonce: [6; NONCE],
-            },
-            Frame::Client(Client {
-                address: "[::1]:50000",
-                protocol: Protocol::Mqtt,
-                listener: "[::]:8883",
-                certificate: b"certificate",
-            }),
-            Frame::Client(Client {
-                address: "127.0.0.1:50000",
-                protocol: Protocol::Amqp,
-                listener: "127.0.0.1:5672",
-                certificate: b"",
-            }),
-            Frame::Run(run),
-            Frame::Run(Run { to: Destination::Shared("$share/g/a"), is_v5: false, ..run }),
-            Frame::Run(Run { retaining: Some(Retaining { stamp, user: "ada" }), ..run }),
-            Frame::Run(Run { to: Destination::StateStore(inquiry), ..run }),
-            Frame::Run(Run { to: Destination::StateStore(ended), packets: b"", ..run }),
-            Frame::Run(Run { to: Destination::Inquirer(told), ..run }),
-            Frame::Done(u64::MAX),
-            Frame::Hello {
-                versions: (1, 1),
-                purpose: Purpose::Replication,
-                identity: identity(),
-                nonce: [7; NONCE],
-            },
-            Frame::Object {
-                object: Object { kind: 1, tenant: "acme", name: "ada" },
-                record: b"record",
-            },
-            Frame::Digests { comparison: Comparison::Again, digests: &[9; DIGESTS_LEN] },
-            Frame::Listing { differing: parts, listed: parts, has_more: true, objects: b"objects" },
-            Frame::Compared,
-            Frame::Hello {
-                versions: (1, 1),
-                purpose: Purpose::Move,
-                identity: identity(),
-                nonce: [8; NONCE],
-            },
-            Frame::Hold,
-            Frame::Held,
-            Frame::Part(b"records"),
-            Frame::Stage { slot: 31, generation: 2, hash: u64::MAX },
-            Frame::Staged,
-            Frame::Activate { slot: 4_095, generation: 1 << 40 },
-            Frame::Active,
-        ]
-    }
-
-    #[test]
-    fn what_is_encoded_is_decoded() {
-        for frame in all() {
-            let mut bytes = Vec::new();
-            frame.encode(&mut bytes);
-            assert_eq!(decode(&bytes, 10_000), Ok(Some((frame.clone(), bytes.len()))));
-            for len in 0..bytes.len() {
-                assert_eq!(decode(&bytes[..len], 10_000), Ok(None), "{frame:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_packets_of_a_run_may_be_appended() {
-        let Some(Frame::Run(run)) = all().into_iter().find(|one| matches!(one, Frame::Run(_)))
-        else {
-            panic!("there is one")
-        };
-        let (mut whole, mut parts) = (Vec::new(), Vec::new());
-        Frame::Run(run).encode(&mut whole);
-        run.encode_before(run.packets.len(), &mut parts);
-        parts.extend_from_slice(run.packets);
-        assert_eq!(whole, parts);
-    }
-
-    #[test]
-    fn what_is_no_frame_is_refused() {
-        assert_eq!(decode(&[0, 0, 0, 1, 99], 1_000), Err(FrameError::Kind(99)));
-        assert_eq!(decode(&[0, 0, 0, 0, 5], 1_000), Err(FrameError::CutOff));
-        assert_eq!(decode(&[0, 0, 0, 2, 5, 0], 1_000), Err(FrameError::TooLong));
-        assert_eq!(decode(&[0, 0, 4, 0], 1_000), Err(FrameError::TooLarge(1_024)));
-        assert_eq!(decode(&[0, 0, 0, 3, 18, 2, 0], 1_000), Err(FrameError::Value));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_are_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(&bytes, 150);
-        }
-
-        /// Fields of known kinds, with any contents.
-        #[test]
-        fn no_fields_are_a_panic(kind in 0..90_u8, fields in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(frame) = frame(kind, &fields) {
-                let mut bytes = Vec::new();
-                frame.encode(&mut bytes);
-                prop_assert_eq!(decode(&bytes, 1_000), Ok(Some((frame, bytes.len()))));
-            }
-        }
-    }
 }

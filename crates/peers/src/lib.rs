@@ -3,7 +3,8 @@
 //! A *link* is a connection between two brokers. The broker that has opened it speaks, and the other one hears and
 //! acknowledges. So each pair of brokers has links in both directions. There are five kinds:
 //!
-//! - The *control link* carries heartbeats, and the topic filters that the speaker's clients have subscribed to.
+//! - The *control link* carries heartbeats, the topic filters that the speaker's clients have subscribed to, and wills that the hearer
+//!   keeps.
 //! - A *message link* carries messages. Each IO thread of a broker has one to each other broker.
 //! - A *replication link* carries the objects that all brokers have: users and other managed objects, retained messages.
 //! - A *client link* carries the bytes of one client that is connected to a broker and has its session at another one.
@@ -20,7 +21,8 @@
 //! | `handshake.rs` | the first frames of a link, in which both brokers prove that they know the secret |
 //! | `placement.rs` | which broker has the session of a client |
 //! | `members.rs` | the brokers of a cluster, and which of them can be reached |
-//! | `interest.rs` | the topic filters of a broker's clients: snapshots and changes for the other brokers |
+//! | `announced.rs` | objects of a broker: snapshots and changes for the other brokers |
+//! | `interest.rs` | the topic filters of a broker's clients |
 //! | `digest.rs` | digests of the objects that all brokers have |
 //! | `comparing.rs` | which of these objects a broker lists for another one |
 //! | `outgoing.rs` | messages to another broker: not yet sent, or not yet acknowledged |
@@ -29,6 +31,7 @@
 //!
 //! *Every [`FrameError`] is the fault of the other broker.*
 
+mod announced;
 mod comparing;
 mod digest;
 mod error;
@@ -43,15 +46,18 @@ mod outgoing;
 mod placement;
 mod wire;
 
+pub use announced::{Announced, Part};
 pub use comparing::{Comparing, Comparison};
 pub use digest::{Digest, Listed, Object, ObjectHash, PARTS, Parts};
 pub use error::{FrameError, NONCE, PROOF, Refusal};
-pub use frame::{Change, Client, Destination, Frame, HOLD_MS, Protocol, Retaining, Run, decode};
+pub use frame::{
+    Change, Client, Destination, Frame, HOLD_MS, Protocol, Retaining, Run, Will, decode,
+};
 pub use handshake::{Accepting, Dialing, HandshakeError, Outcome, Proofs, Reply};
 pub use heartbeat::{Heartbeat, Seen, Support, Verdict};
 pub use identity::{Identity, NAME_MAX, Purpose, is_name, origin_of};
 pub use inquiry::{Inquiry, InquiryKind, Told, ToldKind};
-pub use interest::{Interest, Part};
+pub use interest::Interest;
 pub use members::{Event, Member, Members, State, Timing};
 pub use outgoing::Outgoing;
 pub use placement::{HOMES_MAX, Placement, SLOTS_MAX};

@@ -12,6 +12,7 @@
 //! | `link.rs` | messages of one thread to one other broker |
 //! | `inbound.rs` | messages of one thread of another broker |
 //! | `left.rs` | messages of shared subscriptions for a broker that is down |
+//! | `wills.rs` | wills that brokers keep for each other |
 //! | `replicas.rs` | what is known of the replicas that another broker has |
 //! | `slots.rs` | which broker has the sessions of which clients, and what belongs to which tenant as a whole |
 //! | `holds.rs` | times in which nothing is published, while a slot is moved |
@@ -24,6 +25,7 @@ mod link;
 mod remote;
 mod replicas;
 mod slots;
+mod wills;
 
 pub use heard::RemoteSubscriber;
 pub use holds::Hold;
@@ -34,6 +36,7 @@ pub(crate) use remote::Origin;
 pub use remote::{MemberRef, Remote};
 pub use replicas::{ReplicaCounts, Replicas};
 pub use slots::{Moved, Owner, Slots};
+pub use wills::{KeptWill, Orphan, WillsTold};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,6 +54,7 @@ use crate::random::Random;
 use crate::sync::{Mutex, RwLock};
 use heard::Heard;
 use holds::Holds;
+use wills::{Kept, Wills};
 
 /// The subscriptions of other brokers to topics of one tenant.
 type RemoteIndex = TopicIndex<RemoteSubscriber>;
@@ -65,8 +69,8 @@ const AS_PUBLISHED: SubscribeOptions = SubscribeOptions {
 
 /// Whoever tells the other brokers what happens here. Each call returns at once.
 pub trait Teller: Send + Sync {
-    /// There is something new to [tell](Cluster::tell).
-    fn subscriptions_changed(&self);
+    /// There is something new to [tell](Cluster::tell), or a [will](Cluster::tell_wills).
+    fn news_to_tell(&self);
 
     /// An object of which all brokers have replicas has changed.
     fn object_changed(&self, object: Object<'_>);
@@ -98,6 +102,7 @@ pub struct Cluster {
     /// Which broker has which sessions, and what belongs to which tenant as a whole; `None`: each has its own.
     slots: Option<Arc<Slots>>,
     holds: Holds,
+    wills: Wills,
     /// Number of times that messages for other brokers were given up because this one has begun a new life.
     lives: AtomicU64,
     random: Random,
@@ -134,6 +139,8 @@ struct Place {
     inbound: Mutex<HashMap<u16, Arc<Inbound>>>,
     /// Its replicas.
     replicas: Replicas,
+    /// The wills that this broker keeps for it.
+    kept: Mutex<Kept>,
 }
 
 /// The number of other brokers and of threads with links.
@@ -184,6 +191,7 @@ impl Cluster {
             takes_clients: AtomicBool::default(),
             slots,
             holds: Holds::default(),
+            wills: Wills::default(),
             lives: AtomicU64::default(),
             random,
         };
@@ -389,6 +397,7 @@ impl Cluster {
     /// Clean Start.
     pub(crate) fn connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool) {
         self.teller.client_connected(tenant, client_id, at, begins_anew);
+        self.is_back(tenant, client_id, None);
     }
 
     /// A number that tells the changes of this broker from those of others.
@@ -428,14 +437,14 @@ impl Cluster {
     fn subscribed(&self, tenant: &Arc<str>, filter: &str) {
         let (_, is_new) = self.interest.lock().add(tenant, filter);
         if is_new {
-            self.teller.subscriptions_changed();
+            self.teller.news_to_tell();
         }
     }
 
     /// A session has lost its subscription with this filter.
     fn unsubscribed(&self, tenant: &Arc<str>, filter: &str) {
         if self.interest.lock().remove(tenant, filter) {
-            self.teller.subscriptions_changed();
+            self.teller.news_to_tell();
         }
     }
 
@@ -513,7 +522,7 @@ pub(crate) mod tests {
     pub(crate) struct Silent;
 
     impl Teller for Silent {
-        fn subscriptions_changed(&self) {}
+        fn news_to_tell(&self) {}
         fn object_changed(&self, _: Object<'_>) {}
         fn client_connected(&self, _: &str, _: &str, _: u64, _: bool) {}
     }

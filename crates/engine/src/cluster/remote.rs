@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use barid_core::commits::LOST;
+use barid_core::message::Message;
 use barid_core::time::MonoTime;
 use barid_core::topic_index::{Load, Route, SharedGroup, Strategy, Subscriber};
 use barid_peers::{Destination, Inquiry, Retaining, Run, Told};
 use mqtt_proto::QoS;
 
 use super::link::HeldRun;
-use super::{Cluster, Home, RemoteIndex, RemoteSubscriber};
+use super::{Cluster, Home, KeptWill, RemoteIndex, RemoteSubscriber};
 use crate::durable::Commits;
 use crate::names::is_local;
 use crate::progress::Sources;
@@ -110,6 +111,16 @@ impl Remote {
     /// messages.
     pub(crate) fn heard_everywhere(&self, filter: &str) -> Commits {
         self.cluster.heard_everywhere(&self.tenant, filter)
+    }
+
+    /// A client has connected whose session is not stored: other brokers keep its will, in place of an earlier one.
+    pub(crate) fn keep_will(&self, client_id: &str, will: KeptWill) {
+        self.cluster.keep_will(&self.tenant, client_id, will);
+    }
+
+    /// A will of a client has been published or discarded.
+    pub(crate) fn will_is_over(&self, client_id: &str, message: &Arc<Message>) {
+        self.cluster.will_is_over(&self.tenant, client_id, message);
     }
 
     /// Returns the brokers to which messages of a topic go. Topics that begin with `$` belong to one broker.

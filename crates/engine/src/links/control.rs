@@ -1,25 +1,23 @@
-//! Control links: heartbeats, and the topic filters of the speaker's clients.
+//! Control links: heartbeats, the topic filters of the speaker's clients, and wills that the hearer keeps.
 
+use std::sync::Arc;
+
+use barid_core::durable::records::decode_message;
 use barid_peers::{Change, Frame, FrameError, Heartbeat, Identity, Part};
 
 use super::{Membership, Watcher};
-use crate::cluster::{Cluster, MemberRef};
+use crate::cluster::{Cluster, KeptWill, MemberRef, WillsTold};
 use crate::engine::Engine;
 
 /// What a broker says on a control link that it has opened.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Speaker {
     /// What it has told of its subscriptions.
     told: Part,
     /// The last version that it has told as a whole.
     last_told: Option<u64>,
+    wills: WillsTold,
     heartbeat: Option<Heartbeat>,
-}
-
-impl Default for Speaker {
-    fn default() -> Self {
-        Self { told: Part::Nothing, last_told: None, heartbeat: None }
-    }
 }
 
 impl Speaker {
@@ -29,8 +27,8 @@ impl Speaker {
         self.heartbeat = Some(heartbeat);
     }
 
-    /// Appends the next frames to `out`. Returns whether more are to follow at once.
-    pub fn speak(&mut self, cluster: &Cluster, out: &mut Vec<u8>) -> bool {
+    /// Appends the next frames for another broker to `out`. Returns whether more are to follow at once.
+    pub fn speak(&mut self, cluster: &Cluster, to: MemberRef, out: &mut Vec<u8>) -> bool {
         if self.told == Part::Nothing {
             Frame::SnapshotBegins.encode(out);
         }
@@ -49,7 +47,7 @@ impl Speaker {
         if let Some(heartbeat) = self.heartbeat.take() {
             Frame::Heartbeat(heartbeat).encode(out);
         }
-        false
+        cluster.tell_wills(to, &mut self.wills, |frame| frame.encode(out))
     }
 }
 
@@ -83,8 +81,18 @@ impl Membership {
             }
             Frame::Connected { tenant, client, at, begins_anew } => {
                 let wins = peer.name > self.members().me().name;
+                self.cluster().is_back(tenant, client, Some(place));
                 engine.connected_elsewhere((tenant, client), at, begins_anew, wins);
             }
+            Frame::WillsBegin { first } => self.cluster().on_wills(place, first),
+            Frame::Will(will) => {
+                let message = decode_message(will.message).map_err(|_| FrameError::Value)?;
+                let (message, expiry) = (Arc::new(message), will.expiry);
+                let kept = KeptWill { user: will.user.into(), message, expiry };
+                self.cluster().on_will(place, will.tenant, will.client, kept);
+            }
+            Frame::NoWill { tenant, client } => self.cluster().on_no_will(place, tenant, client),
+            Frame::WillsTold => self.cluster().on_wills_told(place),
             Frame::Leaving => self.change(engine, watcher, |members, now, events| {
                 members.on_leaving(now, (&peer.name, peer.incarnation), events);
             }),

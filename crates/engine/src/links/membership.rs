@@ -80,6 +80,11 @@ impl Membership {
                 Event::Down(name) | Event::Left(name) => {
                     let place = self.cluster.place(name);
                     let given_up = place.map_or(0, |place| engine.member_is_down(place));
+                    let is_in_cluster =
+                        |name: &str| members.get(name).is_some_and(|one| one.state.is_in_cluster());
+                    if let Some(place) = place {
+                        engine.publish_wills_of(place, is_in_cluster);
+                    }
                     watcher.on_event(event, given_up);
                 }
                 Event::Condemned(_) | Event::Isolated | Event::Estranged(_) => {
@@ -119,8 +124,7 @@ impl Membership {
     pub fn is_member(&self, peer: &Identity) -> bool {
         let members = self.members.lock();
         members.get(&peer.name).is_some_and(|member| {
-            member.identity.incarnation == peer.incarnation
-                && !matches!(member.state, State::Down | State::Left)
+            member.identity.incarnation == peer.incarnation && member.state.is_in_cluster()
         })
     }
 
@@ -134,6 +138,7 @@ impl Membership {
                 self.cluster.set_waited_for(place, members.is_waited_for(now, name));
             }
         }
+        self.cluster.set_keepers(members.keepers().filter_map(|name| self.cluster.place(name)));
         self.cluster.set_serves(members.serves_until(now), !members.is_joining());
     }
 

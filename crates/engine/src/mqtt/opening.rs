@@ -12,7 +12,7 @@ use mqtt_proto::{ConnAck, PacketType, PropertiesBuf, ReasonCode, Version, topic}
 use super::revoking::revoke;
 use super::wanted::{Refusal, Wanted, window};
 use crate::access::Permissions;
-use crate::cluster::Owner;
+use crate::cluster::{KeptWill, Owner};
 use crate::context::Context;
 use crate::durable::Commits;
 use crate::faults::{IfHolds as _, Rule};
@@ -121,6 +121,7 @@ pub(super) fn open_session(
     if wanted.persist {
         session.set_keeps_all(true);
     }
+    let kept_will = if session.durable().is_none() { wanted.will.clone() } else { None };
     let (old_will, is_in_store) = {
         let mut state = session.state();
         session.set_owner(&mut state, link.connection);
@@ -141,7 +142,14 @@ pub(super) fn open_session(
             let due_at = away_since.map(|since| since.after(delay));
             due_at.map_or(will.delay == 0, |at| at <= context.worker.now)
         };
-        (old_will.filter(|will| is_due(will)), session.is_in_store(&state))
+        let old_will = match old_will {
+            Some(will) if !is_due(&will) => {
+                context.will_is_over(tenant, &session, &will);
+                None
+            }
+            old_will => old_will,
+        };
+        (old_will, session.is_in_store(&state))
     };
     let connack = opening.connack(present);
     let counters = tenant.counters(context.worker.id);
@@ -170,6 +178,11 @@ pub(super) fn open_session(
 
     if let Some(cluster) = &context.engine.cluster {
         cluster.connected(&tenant.name, opening.client_id, connected_at, opening.clean_start);
+    }
+    if let (Some(remote), Some(will)) = (&tenant.remote, kept_will) {
+        let user = opening.holder.map_or("", |holder| holder.name()).into();
+        let (message, expiry) = (will.message, will.expiry);
+        remote.keep_will(opening.client_id, KeptWill { user, message, expiry });
     }
     if had_client {
         counters.take_overs.add(1);

@@ -25,6 +25,7 @@ mod quorum;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use barid_core::time::{MonoTime, WallTime};
@@ -71,6 +72,13 @@ pub enum State {
     Down,
     /// It has left by itself.
     Left,
+}
+
+impl State {
+    /// Whether the broker is not down, and has not left.
+    pub fn is_in_cluster(self) -> bool {
+        !matches!(self, Self::Down | Self::Left)
+    }
 }
 
 /// A change of the cluster. Contains the name of the broker.
@@ -206,6 +214,16 @@ impl Members {
         self.others.get(name)
     }
 
+    /// The brokers that keep wills of this one's clients: the two that follow it in the order of their names, of those that are
+    /// in the cluster.
+    pub fn keepers(&self) -> impl Iterator<Item = &str> {
+        let me = self.me.name.as_str();
+        let behind = self.others.range::<str, _>((Bound::Excluded(me), Bound::Unbounded));
+        let before = self.others.range::<str, _>((Bound::Unbounded, Bound::Excluded(me)));
+        let in_order = behind.chain(before).filter(|(_, member)| member.state.is_in_cluster());
+        in_order.map(|(name, _)| name.as_str()).take(2)
+    }
+
     /// Addresses of brokers that others have named, and to which there is no link yet.
     pub fn named(&self) -> impl Iterator<Item = &str> {
         self.named.values().map(String::as_str)
@@ -221,7 +239,7 @@ impl Members {
             return Err(Refusal::Full((self.most + 1).to_string()));
         }
         let Some(known) = self.others.get(&peer.name) else { return Ok(()) };
-        let is_over = matches!(known.state, State::Down | State::Left);
+        let is_over = !known.state.is_in_cluster();
         if peer.incarnation < known.identity.incarnation
             || (peer.incarnation == known.identity.incarnation && is_over)
         {
@@ -282,9 +300,7 @@ impl Members {
         let sent_at = &self.sent_at;
         let sent = |number| sent_at.iter().find(|(of, _)| *of == number).map(|(_, at)| *at);
         let Some(member) = self.others.get_mut(name) else { return };
-        if member.identity.incarnation != incarnation
-            || matches!(member.state, State::Down | State::Left)
-        {
+        if member.identity.incarnation != incarnation || !member.state.is_in_cluster() {
             return;
         }
         member.ahead = heartbeat.wall.cast_signed().wrapping_sub(wall.as_millis().cast_signed());
@@ -347,7 +363,7 @@ impl Members {
     ) {
         if let Some(member) = self.others.get_mut(name)
             && member.identity.incarnation == incarnation
-            && !matches!(member.state, State::Down | State::Left)
+            && member.state.is_in_cluster()
         {
             (member.state, member.since) = (State::Left, now);
             events.push(Event::Left(name.to_owned()));
@@ -373,7 +389,7 @@ impl Members {
         self.conclude(now, events);
         self.look_at_oneself(now, events);
         self.others.retain(|_, member| {
-            let is_over = matches!(member.state, State::Down | State::Left);
+            let is_over = !member.state.is_in_cluster();
             !(is_over && now.since(member.since) >= REMEMBERED)
         });
     }
@@ -420,7 +436,7 @@ impl Members {
 
     /// The other brokers that are neither down nor gone by themselves.
     fn counted(&self) -> impl Iterator<Item = (&String, &Member)> {
-        let is_counted = |member: &Member| !matches!(member.state, State::Down | State::Left);
+        let is_counted = |member: &Member| member.state.is_in_cluster();
         self.others.iter().filter(move |(_, member)| is_counted(member))
     }
 
@@ -465,7 +481,7 @@ impl Members {
     /// A broker is down.
     fn is_down(&mut self, now: MonoTime, name: &str, events: &mut Vec<Event>) {
         let Some(member) = self.others.get_mut(name) else { return };
-        if !matches!(member.state, State::Down | State::Left) {
+        if member.state.is_in_cluster() {
             (member.state, member.since) = (State::Down, now);
             events.push(Event::Down(name.to_owned()));
             self.lose_witness(name);

@@ -391,7 +391,7 @@ pub struct Connected {
 }
 
 impl Teller for News {
-    fn subscriptions_changed(&self) {
+    fn news_to_tell(&self) {
         self.subscriptions.send_replace(());
     }
 

@@ -59,6 +59,8 @@ pub struct MemberView {
     pub has_same_settings: bool,
     /// Number of distinct topic filters that it has told.
     pub filters: usize,
+    /// Number of wills of its clients that this broker keeps.
+    pub wills: usize,
     /// The messages to it.
     pub link: LinkView,
     /// The objects of which all brokers have replicas.
@@ -133,6 +135,7 @@ impl Clustering {
                 clock_ahead: member.ahead,
                 has_same_settings: member.settings == settings,
                 filters: self.engine().filters_of(place),
+                wills: self.engine().wills_of(place),
                 link: LinkView { messages, lost, waiting },
                 replicas: self.engine().replicas(place).counts().into(),
             }

@@ -67,13 +67,18 @@ pub fn cluster(text: &mut String, shared: &Shared) {
     let help = "Clients refused because the broker that they belong to could not be reached.";
     header(text, name, "counter", help);
     let _ = writeln!(text, "{name} {}", cluster.relays.refused());
+    let name = "barid_cluster_wills_not_kept_total";
+    let help =
+        "Wills that other brokers, or this one for another, do not keep: too large, or too many.";
+    header(text, name, "counter", help);
+    let _ = writeln!(text, "{name} {}", cluster.engine().wills_refused());
     let name = "barid_cluster_slots_moved_total";
     header(text, name, "counter", "Slots that came from other brokers, or went to others.");
     for (direction, count) in [("in", cluster.moves.come()), ("out", cluster.moves.gone())] {
         let _ = writeln!(text, "{name}{{direction=\"{direction}\"}} {count}");
     }
     type Read = fn(&MemberView) -> i128;
-    let of_members: [(&str, &str, &str, Read); 9] = [
+    let of_members: [(&str, &str, &str, Read); 10] = [
         (
             "barid_cluster_member_up",
             "gauge",
@@ -85,6 +90,12 @@ pub fn cluster(text: &mut String, shared: &Shared) {
             "gauge",
             "Distinct topic filters that the broker has told.",
             |member| member.filters as i128,
+        ),
+        (
+            "barid_cluster_member_wills",
+            "gauge",
+            "Wills of clients of the broker that this one keeps.",
+            |member| member.wills as i128,
         ),
         (
             "barid_cluster_clock_ahead_milliseconds",

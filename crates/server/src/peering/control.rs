@@ -1,4 +1,4 @@
-//! Control links: heartbeats, and the topic filters of the speaker's clients.
+//! Control links: heartbeats, the topic filters of the speaker's clients, and wills that the hearer keeps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ pub async fn speak(
         }
         let mut has_more = true;
         while has_more {
-            has_more = speaker.speak(clustering.engine(), &mut out);
+            has_more = speaker.speak(clustering.engine(), place, &mut out);
             send(&mut write, &out).await?;
             out.clear();
         }

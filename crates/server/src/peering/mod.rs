@@ -29,7 +29,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use barid_engine::lanes::Lanes;
-use barid_peers::{Event, Identity, Members, Purpose, State, Timing};
+use barid_peers::{Event, Identity, Members, Purpose, Timing};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -237,8 +237,7 @@ impl Peering {
     /// The addresses of all brokers that are in the cluster. One that is down or has left comes back by itself.
     fn known_addresses(&self) -> Vec<String> {
         let members = self.clustering.membership.members();
-        let is_over = |state| matches!(state, State::Down | State::Left);
-        let others = members.others().filter(|member| !is_over(member.state));
+        let others = members.others().filter(|member| member.state.is_in_cluster());
         let others = others.map(|member| member.identity.address.as_str());
         others.chain(members.named()).map(str::to_owned).collect()
     }

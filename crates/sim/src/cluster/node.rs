@@ -200,7 +200,7 @@ impl Watcher for Watch {
 struct News(Arc<Mutex<VecDeque<Connected>>>);
 
 impl Teller for News {
-    fn subscriptions_changed(&self) {}
+    fn news_to_tell(&self) {}
 
     fn object_changed(&self, _: Object<'_>) {}
 

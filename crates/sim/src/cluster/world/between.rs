@@ -190,8 +190,9 @@ impl World {
         }
         let (mut out, mut has_more) = (Vec::new(), true);
         while has_more {
-            let of = self.places[from].node.as_ref().expect("it runs");
-            has_more = link.speaker.speak(of.membership.cluster(), &mut out);
+            let cluster = self.places[from].node.as_ref().expect("it runs").membership.cluster();
+            let place = cluster.place(&link.ends.listener.name).expect("there is room");
+            has_more = link.speaker.speak(cluster, place, &mut out);
         }
         link.forth.send(&mut self.rng, self.now, self.slowest, out);
     }
