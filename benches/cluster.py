@@ -162,8 +162,9 @@ def await_mqtt(port: int, program: str) -> None:
     for _ in range(300):
         try:
             client = wire.Client(("127.0.0.1", port), wire.V311)
-            if client.connect("first").reason == 0:
-                client.disconnect()
+            if client.connect(f"first-{port}").reason == 0:
+                client.send(wire.disconnect())
+                client.drop()  # rmqttd waits for this.
                 return
         except (OSError, wire.Closed):
             pass
