@@ -137,6 +137,17 @@ impl Outgoing {
 }
 
 impl<'a> Run<'a> {
+    /// Whether somebody may wait until the run is done. Nobody waits for messages of QoS 0, or for what a client is told that
+    /// has asked the state store.
+    pub fn is_awaited(&self) -> bool {
+        let is_qos0 = self.packets.first().is_some_and(|flags| flags & 0b110 == 0);
+        match self.to {
+            Destination::Sessions | Destination::Shared(_) => !is_qos0,
+            Destination::StateStore(_) => true,
+            Destination::Inquirer(_) => false,
+        }
+    }
+
     /// Messages without a sequence number, to be [added](Outgoing::add).
     pub fn unnumbered(
         tenant: &'a str,

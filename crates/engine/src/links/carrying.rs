@@ -1,8 +1,10 @@
 //! The frames of a message link, at both ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use barid_core::stamp::Stamp;
+use barid_core::time::MonoTime;
 use barid_peers::{Destination, Frame, FrameError, Inquiry, Retaining, Run, Told, decode};
 use mqtt_proto::MAX_PACKET_LEN;
 use thiserror::Error;
@@ -18,6 +20,11 @@ use crate::turn::Turn;
 /// Maximum length of a frame, in bytes: a packet of the maximum length, or a read buffer full of packets, with names.
 const FRAME_MAX: usize = MAX_PACKET_LEN + 256 * 1024;
 
+/// Time for which runs may be acknowledged late that [nobody waits for](Run::is_awaited), and their bytes. Under load, one
+/// acknowledgement is for many of them: each costs a system call at both ends.
+const LATE: Duration = Duration::from_millis(10);
+const LATE_BYTES: usize = 64 * 1024;
+
 /// One end of the connection of a message link.
 #[derive(Debug)]
 pub struct Carrier {
@@ -26,6 +33,10 @@ pub struct Carrier {
     unsent: Vec<u8>,
     /// The last acknowledgement.
     acknowledged: u64,
+    /// The last run that somebody waits for.
+    awaited: u64,
+    /// The bytes of the runs since the last acknowledgement, and when the first of them was handled.
+    late: (usize, Option<MonoTime>),
     names: Names,
 }
 
@@ -61,7 +72,8 @@ pub enum CarrierError {
 impl Carrier {
     /// Creates the end of a connection.
     pub fn new(side: Side) -> Self {
-        Self { side, unsent: Vec::new(), acknowledged: 0, names: Names::default() }
+        let (unsent, names) = (Vec::new(), Names::default());
+        Self { side, unsent, acknowledged: 0, awaited: 0, late: (0, None), names }
     }
 
     /// The connection begins. `owner` is the thread that has it.
@@ -111,6 +123,11 @@ impl Carrier {
                 (Side::Incoming(inbound), Frame::Run(run)) => {
                     let (sequence, end) = (run.sequence, at + len);
                     let packets = end - run.packets.len()..end;
+                    if run.is_awaited() {
+                        self.awaited = sequence;
+                    }
+                    self.late.0 += len;
+                    self.late.1.get_or_insert(turn.context.worker.now);
                     if inbound.arrives(sequence) || !holds(Rule::HandOnOnce) {
                         // The names are copied, because the packets are changed where they lie.
                         self.names.copy(&run);
@@ -133,6 +150,11 @@ impl Carrier {
         Ok(Handled { len: at, is_interrupted: false })
     }
 
+    /// Returns the time at which the next acknowledgement is due, at the latest.
+    pub fn deadline(&self) -> Option<MonoTime> {
+        self.late.1.map(|since| since.after(LATE))
+    }
+
     /// Writes what waits, messages or acknowledgements: calls `put` with bytes until it takes fewer than it got, or until
     /// nothing is left. `put` must return at once.
     ///
@@ -140,16 +162,23 @@ impl Carrier {
     /// That of `put`.
     pub fn write<E>(
         &mut self,
-        sources: &Sources,
+        (sources, now): (&Sources, MonoTime),
         mut put: impl FnMut(&[u8]) -> Result<usize, E>,
     ) -> Result<(), E> {
         match &self.side {
             Side::Outgoing(link) => link.write(sources, put),
             Side::Incoming(inbound) => {
                 let done = inbound.done(sources);
-                if done > self.acknowledged {
-                    self.acknowledged = done;
-                    Frame::Done(done).encode(&mut self.unsent);
+                let is_due = self.awaited > self.acknowledged
+                    || self.late.0 >= LATE_BYTES
+                    || self.deadline().is_none_or(|at| at <= now);
+                if is_due {
+                    if done > self.acknowledged {
+                        self.acknowledged = done;
+                        Frame::Done(done).encode(&mut self.unsent);
+                    }
+                    // The owner is woken when the others are done.
+                    self.late = (0, None);
                 }
                 if !self.unsent.is_empty() {
                     let count = put(&self.unsent)?;

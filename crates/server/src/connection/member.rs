@@ -5,6 +5,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 
+use barid_core::time::MonoTime;
 use barid_engine::ids::ConnectionId;
 use barid_engine::links::{Carrier, Handled, Side};
 use barid_engine::owner::Owner;
@@ -124,6 +125,11 @@ impl MemberConnection {
         }
     }
 
+    /// Returns the time by which the connection needs a turn at the latest.
+    pub fn deadline(&self) -> Option<MonoTime> {
+        self.carrier.deadline()
+    }
+
     /// Ends the connection.
     pub fn on_close(&mut self) -> Next {
         self.gone()
@@ -193,8 +199,9 @@ impl MemberConnection {
         let transport = &mut self.transport;
         // TLS may have bytes that the socket has not taken.
         unless_blocked(transport.flush(), ())?;
-        let sources = turn.turn.context.engine.shards.sources();
-        self.carrier.write(sources, |bytes| write_all(transport, bytes))
+        let context = &turn.turn.context;
+        let at = (context.engine.shards.sources(), context.worker.now);
+        self.carrier.write(at, |bytes| write_all(transport, bytes))
     }
 }
 

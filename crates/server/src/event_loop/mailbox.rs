@@ -1,5 +1,7 @@
 //! The mailbox of an IO thread, through which other threads address it.
 
+use std::cell::Cell;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,15 +56,31 @@ pub struct Mailbox(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     posts: Mutex<Vec<Post>>,
-    /// Whether the thread has been woken and has not collected its posts since.
+    /// Whether there are posts that the thread has not collected. It has been woken then, or must not wait.
     woken: AtomicBool,
     waker: Waker,
+}
+
+thread_local! {
+    /// The mailbox of this thread, if it is an IO thread.
+    static OWN: Cell<*const Shared> = const { Cell::new(ptr::null()) };
 }
 
 impl Mailbox {
     /// Creates a mailbox whose thread is woken by `waker`.
     pub fn new(waker: Waker) -> Self {
         Self(Arc::new(Shared { posts: Mutex::default(), woken: AtomicBool::new(false), waker }))
+    }
+
+    /// The present thread collects the posts from now on. It asks whether it [has any](Self::has_posts) before it waits, so its own
+    /// posts do not wake it: a system call.
+    pub fn belongs_here(&self) {
+        OWN.set(Arc::as_ptr(&self.0));
+    }
+
+    /// Whether there are posts that have not been collected.
+    pub fn has_posts(&self) -> bool {
+        self.0.woken.load(Ordering::Acquire)
     }
 
     /// Posts, and wakes the thread if it has not been woken already.
@@ -90,7 +108,7 @@ impl Mailbox {
 impl Shared {
     fn post(&self, post: Post) {
         self.posts.lock().push(post);
-        if !self.woken.swap(true, Ordering::AcqRel) {
+        if !self.woken.swap(true, Ordering::AcqRel) && !ptr::eq(OWN.get(), self) {
             // Waking fails only if the thread has ended. Nobody waits for the post then.
             let _ = self.waker.wake();
         }

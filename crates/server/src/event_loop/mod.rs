@@ -202,6 +202,7 @@ struct Slot {
 impl Running {
     fn run(mut self) {
         commit_by_rounds();
+        self.mailbox.belongs_here();
         let mut events = Events::with_capacity(EVENTS);
         let mut posts = Vec::new();
         let engine = Arc::clone(&self.context.engine);
@@ -372,7 +373,8 @@ impl Running {
     }
 
     fn patience(&self) -> Option<Duration> {
-        let is_behind = !self.later.is_empty() || !self.accepted.is_empty();
+        let is_behind =
+            !self.later.is_empty() || !self.accepted.is_empty() || self.mailbox.has_posts();
         let has_more = self.context.router.has_unflushed() || !self.context.departures.is_empty();
         if is_behind || !self.again.is_empty() || has_more || self.checks.are_pending() {
             return Some(Duration::ZERO);

@@ -243,7 +243,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.on_timer(turn, buffer),
             Self::Amqp(connection) => connection.on_timer(turn, buffer),
-            Self::Member(_) => Next::Wait,
+            Self::Member(connection) => connection.on_drain(turn),
             Self::Relayed(connection) => connection.on_timer(turn),
         }
     }
@@ -253,7 +253,7 @@ impl Peer {
         match self {
             Self::Mqtt(connection) => connection.deadline(),
             Self::Amqp(connection) => connection.deadline(),
-            Self::Member(_) => None,
+            Self::Member(connection) => connection.deadline(),
             Self::Relayed(connection) => connection.deadline(),
         }
     }

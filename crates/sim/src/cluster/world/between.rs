@@ -254,7 +254,8 @@ impl World {
                 room -= count;
                 Ok::<_, std::convert::Infallible>(count)
             };
-            let Ok(()) = carrier.write(node.process.engine.shards.sources(), put);
+            let engine = &node.process.engine;
+            let Ok(()) = carrier.write((engine.shards.sources(), engine.clock.now()), put);
             bytes
         })
     }
