@@ -135,8 +135,9 @@ def test_the_last_will_of_a_client_counts(cluster_of, client):
     watcher.expect_nothing(1.0)
 
 
-def test_the_second_keeper_publishes_what_the_first_one_cannot(cluster_of, client):
-    """Of five brokers, two end at the same time."""
+@pytest.mark.parametrize("is_back", [False, True])
+def test_the_second_keeper_publishes_what_the_first_one_cannot(cluster_of, client, is_back):
+    """Of five brokers, two end at the same time. Perhaps the keeper is started again at once, and has forgotten the will."""
     cluster = cluster_of(5)
     client_id = name()
     watcher = client(cluster[4])
@@ -145,6 +146,8 @@ def test_the_second_keeper_publishes_what_the_first_one_cannot(cluster_of, clien
     until(lambda: [kept(other, cluster[0]) for other in cluster.members[1:]] == [1, 1, 0, 0])
     for broker in cluster.members[:2]:
         broker.kill9()
+    if is_back:
+        cluster[1].start()
     assert [message.payload for message in watcher.receive_all(1.0, count=1)] == [b"gone"]
 
 

@@ -14,7 +14,7 @@ use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use crate::cluster::{LeftRun, Orphan};
+use crate::cluster::LeftRun;
 use crate::durable::Commits;
 use crate::entities::{Alarm, Mover, Queue};
 use crate::progress::{Sources, WaitSet, Waiter};
@@ -109,7 +109,7 @@ pub enum Task {
     /// Gives messages for a broker that is down to another member of their shared subscription.
     ShareAgain(Box<LeftRun>),
     /// Publishes wills that this broker has kept for another one, which is down.
-    PublishOrphans(Vec<Orphan>),
+    PublishOrphans,
 }
 
 impl Task {
@@ -128,7 +128,7 @@ impl Task {
             Self::PublishSys(_)
             | Self::PublishMember { .. }
             | Self::ShareAgain(_)
-            | Self::PublishOrphans(_)
+            | Self::PublishOrphans
             | Self::PublishLeftWill { .. }
             | Self::Give { .. }
             | Self::End { .. }

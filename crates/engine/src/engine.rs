@@ -206,9 +206,9 @@ impl Engine {
     /// the one to do it. `is_in_cluster` tells whether a broker of a name can do it.
     pub fn publish_wills_of(&self, member: MemberRef, is_in_cluster: impl Fn(&str) -> bool) {
         let Some(cluster) = &self.cluster else { return };
-        let orphans = cluster.orphans(member, self.clock.now(), is_in_cluster);
-        if !orphans.is_empty() {
-            self.agenda.schedule(self.clock.now(), Task::PublishOrphans(orphans));
+        let now = self.clock.now();
+        if cluster.is_orphaned(member, now, is_in_cluster) {
+            self.agenda.schedule(now, Task::PublishOrphans);
         }
     }
 

@@ -106,7 +106,7 @@ fn perform(context: &mut Context, task: Task) {
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
         Task::ShareAgain(run) => context.share_again(*run),
-        Task::PublishOrphans(wills) => context.publish_orphans(wills),
+        Task::PublishOrphans => context.publish_orphans(),
         Task::SumUpDenials(tenant) => {
             if let Some(tenant) = tenant.upgrade() {
                 context.sum_up_denials(&tenant);
@@ -154,7 +154,7 @@ fn publishes(task: &Task) -> bool {
         task,
         Task::Publish { .. }
             | Task::ShareAgain(_)
-            | Task::PublishOrphans(_)
+            | Task::PublishOrphans
             | Task::PublishWill { .. }
             | Task::PublishLeftWill { .. }
             | Task::Give { .. }
@@ -181,6 +181,9 @@ fn sweep(context: &mut Context) {
         }
     }
     let engine = &context.engine;
+    if let Some(cluster) = &engine.cluster {
+        cluster.forget_published(engine.clock.now());
+    }
     engine.forget_tombstones();
     engine.tenants.remove_unused(engine.clock.now(), engine.clock.wall());
 }

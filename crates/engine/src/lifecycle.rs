@@ -14,7 +14,7 @@ use mqtt_proto::{QoS, ReasonCode, topic};
 use tracing::error;
 
 use crate::agenda::{After, Task};
-use crate::cluster::{KeptWill, Orphan};
+use crate::cluster::KeptWill;
 use crate::context::Context;
 use crate::durability::DurabilityClass;
 use crate::durable::{Commits, DurableShard, READ_RETRY};
@@ -308,16 +308,18 @@ impl Context {
         }
     }
 
-    /// Publishes wills that this broker has kept for another one, which is down.
-    pub fn publish_orphans(&mut self, mut wills: Vec<Orphan>) {
-        let later = wills.split_off(wills.len().min(ORPHANS));
-        if !later.is_empty() {
-            self.engine.agenda.schedule(self.worker.now, Task::PublishOrphans(later));
-        }
+    /// Publishes some of the wills that this broker has kept for others, which are down.
+    pub fn publish_orphans(&mut self) {
+        let Some(cluster) = self.engine.cluster.clone() else { return };
         let mut waiting = Vec::new();
-        for orphan in wills {
+        let orphans = cluster.take_orphans(ORPHANS);
+        if orphans.len() == ORPHANS {
+            let later = self.worker.now.after(Duration::from_millis(1));
+            self.engine.agenda.schedule(later, Task::PublishOrphans);
+        }
+        for orphan in orphans {
             let tenant = self.engine.tenants.recover(&orphan.tenant);
-            let KeptWill { user, message, expiry } = &orphan.will;
+            let KeptWill { user, message, expiry, .. } = &orphan.will;
             let is_done = !self.waits(&tenant, message) && {
                 let holder = (!user.is_empty()).then(|| tenant.quotas.holder(user));
                 let client_id = &orphan.client_id;
@@ -330,7 +332,8 @@ impl Context {
             }
         }
         if !waiting.is_empty() {
-            self.wait_until_open(Task::PublishOrphans(waiting));
+            cluster.return_orphans(waiting);
+            self.wait_until_open(Task::PublishOrphans);
         }
     }
 

@@ -10,9 +10,6 @@ use std::sync::Arc;
 /// Number of changes that are kept for brokers that have not been told yet. One that is further behind gets a snapshot.
 pub(crate) const KEPT: usize = 100_000;
 
-/// Maximum number of objects in a part of what a broker is told.
-const PART: usize = 512;
-
 /// A tenant, and the name of one of its objects.
 type Key = (Arc<str>, Arc<str>);
 
@@ -83,19 +80,24 @@ impl<T> Announced<T> {
         self.objects.is_empty()
     }
 
-    /// Gives another broker, which has been told up to `told`, the next part of what it does not know: at most a few
-    /// hundred objects. `tell` is called for each, with its tenant and name; `None`: there is none of that name any more.
+    /// Gives another broker, which has been told up to `told`, the next part of what it does not know: at most `most`
+    /// objects. `tell` is called for each, with its tenant and name; `None`: there is none of that name any more.
     /// Returns whether something is left. A part that begins with [`Part::Nothing`] is the first of a snapshot.
-    pub fn tell(&self, told: &mut Part, mut tell: impl FnMut(&str, &str, Option<&T>)) -> bool {
+    pub fn tell(
+        &self,
+        told: &mut Part,
+        most: usize,
+        mut tell: impl FnMut(&str, &str, Option<&T>),
+    ) -> bool {
         match told {
             Part::Nothing => {
                 *told = Part::Snapshot(self.version, None);
-                self.tell(told, tell)
+                self.tell(told, most, tell)
             }
             Part::Snapshot(began, last) => {
                 let from = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let (began, mut end) = (*began, None);
-                for (key, object) in self.objects.range((from, Bound::Unbounded)).take(PART) {
+                for (key, object) in self.objects.range((from, Bound::Unbounded)).take(most) {
                     tell(&key.0, &key.1, Some(object));
                     end = Some(key.clone());
                 }
@@ -112,7 +114,7 @@ impl<T> Announced<T> {
                     *told = Part::Nothing;
                     return true;
                 };
-                for key in self.changes.range(first..).take(PART) {
+                for key in self.changes.range(first..).take(most) {
                     tell(&key.0, &key.1, self.objects.get(key));
                     *version += 1;
                 }
@@ -151,16 +153,16 @@ mod tests {
         for number in 0..KEPT {
             announced.set(&acme, "a", |_| number);
         }
-        assert!(announced.tell(&mut told, |_, _, _| panic!("a snapshot is to begin")));
+        assert!(announced.tell(&mut told, 512, |_, _, _| panic!("a snapshot is to begin")));
         assert_eq!(told, Part::Nothing);
         let mut heard = vec![];
         let hear = |_: &str, name: &str, object: Option<&usize>| {
             heard.push((name.to_owned(), object.copied()));
         };
-        assert!(announced.tell(&mut told, hear));
+        assert!(announced.tell(&mut told, 512, hear));
         assert!(matches!(told, Part::Snapshot(..)));
         assert_eq!(heard, [("a".to_owned(), Some(KEPT - 1)), ("b".to_owned(), Some(0))]);
-        assert!(!announced.tell(&mut told, |_, _, _| panic!("that was all")));
+        assert!(!announced.tell(&mut told, 512, |_, _, _| panic!("that was all")));
         assert_eq!(told, Part::Changes(announced.version()));
     }
 
@@ -178,7 +180,7 @@ mod tests {
             let mut told = Part::Nothing;
             let mut known = BTreeMap::new();
             let mut hear = |announced: &Announced<u32>| {
-                announced.tell(&mut told, |_, name, object| {
+                announced.tell(&mut told, 512, |_, name, object| {
                     match object {
                         Some(object) => known.insert(name.to_owned(), *object),
                         None => known.remove(name),

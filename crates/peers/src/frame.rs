@@ -162,6 +162,8 @@ pub struct Will<'a> {
     pub tenant: &'a str,
     /// The client identifier.
     pub client: &'a str,
+    /// When the client connected, in microseconds since the Unix epoch.
+    pub at: u64,
     /// The user to whom the message belongs if it is retained; empty: none.
     pub user: &'a str,
     /// Message Expiry Interval, in seconds, from when it is published.
@@ -317,6 +319,7 @@ impl Frame<'_> {
             Self::Will(will) => {
                 put_text(out, will.tenant);
                 put_text(out, will.client);
+                put_u64(out, will.at);
                 put_text(out, will.user);
                 out.push(u8::from(will.expiry.is_some()));
                 if let Some(expiry) = will.expiry {
@@ -509,6 +512,7 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
         24 => Frame::Will(Will {
             tenant: fields.text()?,
             client: fields.text()?,
+            at: fields.u64()?,
             user: fields.text()?,
             expiry: match fields.flag()? {
                 false => None,

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use crate::announced::{Announced, Part};
 
+/// Maximum number of filters in a part of what a broker is told.
+const PART: usize = 512;
+
 /// The topic filters of all sessions of a broker.
 #[derive(Debug, Default)]
 pub struct Interest(Announced<Wanted>);
@@ -60,7 +63,7 @@ impl Interest {
 
     /// [`Announced::tell`]: `tell` is called for each filter with whether it is added, its tenant and itself.
     pub fn tell(&self, told: &mut Part, mut tell: impl FnMut(bool, &str, &str)) -> bool {
-        self.0.tell(told, |tenant, filter, wanted| tell(wanted.is_some(), tenant, filter))
+        self.0.tell(told, PART, |tenant, filter, wanted| tell(wanted.is_some(), tenant, filter))
     }
 }
 

@@ -174,7 +174,10 @@ impl<S: Subscriber> TopicIndex<S> {
             drop(table);
             removed += remove(&mut found);
         }
-        self.trie.read().each(|filter, subscribers| look(&mut found, filter, subscribers));
+        self.trie.read().each(
+            |subscribers| subscribers.of(key).any(|(_, handle)| !is_kept(&handle)),
+            |filter, subscribers| look(&mut found, filter, subscribers),
+        );
         removed + remove(&mut found)
     }
 

@@ -78,6 +78,7 @@ impl<S: Subscriber> Subscribers<S> {
     }
 
     pub(super) fn insert(&mut self, member: Member<S>) -> Change<S> {
+        let options = member.options;
         let left = match self {
             Self::None => {
                 *self = Self::One(member);
@@ -88,7 +89,8 @@ impl<S: Subscriber> Subscribers<S> {
             }
             _ => self.many().plain.insert(member),
         };
-        Change { counts: left.is_none(), routes: true, left }
+        let routes = left.as_ref().is_none_or(|left| left.options != options);
+        Change { counts: left.is_none(), routes, left }
     }
 
     pub(super) fn remove(&mut self, key: u64) -> Change<S> {

@@ -130,9 +130,13 @@ impl<S: Subscriber> Trie<S> {
         found.extend(frontier.into_iter().filter_map(|id| self.set(self.nodes[id].below)));
     }
 
-    /// Calls `visit` for each filter, in no particular order. Nodes do not know their parents, so it needs 8 bytes for each
+    /// Calls `visit` for each filter whose subscribers are wanted, in no particular order. Nodes do not know their parents, so it needs 8 bytes for each
     /// node, and 16 for each level, as long as it runs.
-    pub(super) fn each(&self, mut visit: impl FnMut(&str, &Subscribers<S>)) {
+    pub(super) fn each(
+        &self,
+        is_wanted: impl Fn(&Subscribers<S>) -> bool,
+        mut visit: impl FnMut(&str, &Subscribers<S>),
+    ) {
         let names = self.symbols.levels();
         let name = |symbol: u32| if symbol == NIL { "+" } else { names[symbol as usize] };
         let mut parents = vec![(NIL, NIL); self.nodes.slots()];
@@ -144,7 +148,7 @@ impl<S: Subscriber> Trie<S> {
         }
         let mut filter = String::new();
         let mut visit = |mut id: u32, last: &str, set: u32| {
-            let Some(subscribers) = self.set(set) else { return };
+            let Some(subscribers) = self.set(set).filter(|set| is_wanted(set)) else { return };
             let mut levels: SmallVec<[&str; 16]> = smallvec![last];
             while id != ROOT {
                 let (parent, symbol) = parents[id as usize];

@@ -397,7 +397,7 @@ impl Cluster {
     /// Clean Start.
     pub(crate) fn connected(&self, tenant: &str, client_id: &str, at: u64, begins_anew: bool) {
         self.teller.client_connected(tenant, client_id, at, begins_anew);
-        self.is_back(tenant, client_id, None);
+        self.is_back(tenant, client_id, at);
     }
 
     /// A number that tells the changes of this broker from those of others.

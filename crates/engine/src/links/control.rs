@@ -81,14 +81,18 @@ impl Membership {
             }
             Frame::Connected { tenant, client, at, begins_anew } => {
                 let wins = peer.name > self.members().me().name;
-                self.cluster().is_back(tenant, client, Some(place));
+                self.cluster().is_back(tenant, client, at);
                 engine.connected_elsewhere((tenant, client), at, begins_anew, wins);
             }
             Frame::WillsBegin { first } => self.cluster().on_wills(place, first),
             Frame::Will(will) => {
                 let message = decode_message(will.message).map_err(|_| FrameError::Value)?;
-                let (message, expiry) = (Arc::new(message), will.expiry);
-                let kept = KeptWill { user: will.user.into(), message, expiry };
+                let kept = KeptWill {
+                    connected_at: will.at,
+                    user: will.user.into(),
+                    message: Arc::new(message),
+                    expiry: will.expiry,
+                };
                 self.cluster().on_will(place, will.tenant, will.client, kept);
             }
             Frame::NoWill { tenant, client } => self.cluster().on_no_will(place, tenant, client),

@@ -157,6 +157,9 @@ impl Membership {
         // Before messages are given up, so that none of them counts as delivered.
         let disconnected = if ends { engine.disconnect_all() } else { 0 };
         self.cluster.begin_life();
+        if members.others().count() > 1 {
+            self.cluster.forget_all_kept();
+        }
         if holds(Rule::DoubtWhatIsGivenUp) {
             engine.doubt_unacknowledged();
         }

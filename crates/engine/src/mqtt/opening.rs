@@ -174,15 +174,16 @@ pub(super) fn open_session(
     if !noted.is_empty() {
         session.release_held();
     }
+    // As long as the lock is held: the next connection of the client has another will.
+    if let (Some(remote), Some(will)) = (&tenant.remote, kept_will) {
+        let user = opening.holder.map_or("", |holder| holder.name()).into();
+        let (message, expiry) = (will.message, will.expiry);
+        remote.keep_will(opening.client_id, KeptWill { connected_at, user, message, expiry });
+    }
     drop(entry);
 
     if let Some(cluster) = &context.engine.cluster {
         cluster.connected(&tenant.name, opening.client_id, connected_at, opening.clean_start);
-    }
-    if let (Some(remote), Some(will)) = (&tenant.remote, kept_will) {
-        let user = opening.holder.map_or("", |holder| holder.name()).into();
-        let (message, expiry) = (will.message, will.expiry);
-        remote.keep_will(opening.client_id, KeptWill { user, message, expiry });
     }
     if had_client {
         counters.take_overs.add(1);

@@ -87,6 +87,7 @@ impl Client {
         if let Some(will) = denied {
             self.session.store(&state);
             drop(state);
+            turn.context.will_is_over(&self.tenant, &self.session, &will);
             self.deny_will(turn, will.message.publication().topic);
         }
     }

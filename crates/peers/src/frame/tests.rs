@@ -43,6 +43,7 @@ fn all() -> Vec<Frame<'static>> {
     let will = Will {
         tenant: "acme",
         client: "sensor",
+        at: 1 << 40,
         user: "ada",
         expiry: Some(u32::MAX),
         message: b"message",

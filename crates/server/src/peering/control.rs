@@ -42,8 +42,11 @@ pub async fn speak(
     let mut speaker = Speaker::default();
     let mut out = Vec::new();
     let mut heard_at = Instant::now();
+    let mut has_more = false;
     loop {
         tokio::select! {
+            // A part at a time, so that heartbeats are not late, however much there is to tell.
+            () = std::future::ready(()), if has_more => {}
             _ = ticks.tick() => {
                 speaker.beat(clustering.membership.heartbeat(engine));
                 let members = clustering.membership.members();
@@ -56,6 +59,10 @@ pub async fn speak(
             // The new life needs new links.
             _ = lives.changed() => return Ok(()),
             () = stop.stopped() => {
+                while speaker.speak(clustering.engine(), place, &mut out) {
+                    send(&mut write, &out).await?;
+                    out.clear();
+                }
                 Frame::Leaving.encode(&mut out);
                 send(&mut write, &out).await?;
                 return Ok(());
@@ -70,12 +77,9 @@ pub async fn speak(
         if heard_at.elapsed() > UNHEARD {
             return Ok(());
         }
-        let mut has_more = true;
-        while has_more {
-            has_more = speaker.speak(clustering.engine(), place, &mut out);
-            send(&mut write, &out).await?;
-            out.clear();
-        }
+        has_more = speaker.speak(clustering.engine(), place, &mut out);
+        send(&mut write, &out).await?;
+        out.clear();
     }
 }
 
@@ -129,13 +133,13 @@ pub async fn hear(
         }
         while let Some((frame, len)) = decode(&bytes[handled..], FRAME_MAX).map_err(broken)? {
             handled += len;
-            let heard = membership.hear(engine, (&peer, place), frame, &watching, &mut out);
-            heard.map_err(broken)?;
             if !clustering.is_member(&peer) {
                 Frame::Refused(Refusal::Down).encode(&mut out);
                 send(&mut stream, &out).await?;
                 return Ok(());
             }
+            let heard = membership.hear(engine, (&peer, place), frame, &watching, &mut out);
+            heard.map_err(broken)?;
         }
         bytes.drain(..handled);
         send(&mut stream, &out).await?;
