@@ -34,6 +34,8 @@ pub enum Rule {
     RestoreSeen,
     /// A start restores the states of message sessions.
     RestoreStates,
+    /// A stored session is opened at one broker only, wherever its client has connected.
+    OpenAtHome,
 }
 
 impl Rule {
@@ -124,6 +126,11 @@ impl Rule {
         Self::Of(Kept::EndWhatIsGivenUp),
         Self::Of(Kept::DoubtWhatIsGivenUp),
         Self::Of(Kept::SendOnce),
+        Self::Of(Kept::AnswerAgain),
+        Self::Of(Kept::NoteAnswerWithChange),
+        Self::Of(Kept::NotifyWhenDurable),
+        Self::RestoreAnswers,
+        Self::OpenAtHome,
     ];
 }
 

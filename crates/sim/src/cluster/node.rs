@@ -20,11 +20,17 @@ use crate::environment::RANDOM;
 use crate::messages::codec;
 use crate::network::{ClientId, LinkId};
 use crate::packets::messages::Packet;
+use crate::packets::state_store::Packet as Asked;
 use crate::process::{Process, Settings, TENANT};
 use crate::rules::Rules;
+use crate::state_store::codec as asked;
 
 /// Maximum number of other brokers, more than a history has.
 const MEMBERS_MAX: usize = 8;
+
+/// The tenant of the clients of the state store, and their user name. Others do not get their responses.
+pub const ASKERS: &str = "askers";
+const USER: &str = "askers/one";
 
 /// One broker: its process, and its place in the cluster.
 pub struct Node {
@@ -147,6 +153,13 @@ impl Node {
         let mut bytes = Vec::new();
         codec::encode(client, packet, &mut bytes);
         self.process.receive(link, &bytes, matches!(packet, Packet::Connect { .. }));
+    }
+
+    /// A packet of a client of the state store arrives.
+    pub fn is_asked(&mut self, client: ClientId, link: LinkId, packet: Asked) {
+        let mut bytes = Vec::new();
+        asked::encode(client, Some(USER), packet, &mut bytes);
+        self.process.receive(link, &bytes, matches!(packet, Asked::Connect { .. }));
     }
 
     /// Returns the frames that tell the others of clients that have connected since the last call.

@@ -777,7 +777,7 @@ fn engine_settings(settings: &Settings) -> EngineSettings {
         share_strategy: ShareStrategy::default(),
     };
     EngineSettings {
-        max_tenants: 1,
+        max_tenants: 2,
         settings_of: Arc::new(move |_| of_tenant.clone()),
         sys_interval: 0,
     }

@@ -40,7 +40,7 @@ impl OverEngine for Broker {
     }
 
     fn encode(&mut self, client: ClientId, _: LinkId, packet: Packet, out: &mut Vec<u8>) -> bool {
-        codec::encode(client, packet, out);
+        codec::encode(client, None, packet, out);
         matches!(packet, Packet::Connect { .. })
     }
 }

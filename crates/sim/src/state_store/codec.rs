@@ -18,9 +18,9 @@ use crate::packets::state_store::{
 /// left by 16 bits, on is of KEYNOTIFY.
 const OTHERS: u16 = 0x8000;
 
-/// Appends the bytes of a client's packet to `out`. A CONNECT is followed by the SUBSCRIBE for responses and
-/// notifications.
-pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
+/// Appends the bytes of a client's packet to `out`. A CONNECT has the user name `user`, and is followed by the SUBSCRIBE for
+/// responses and notifications.
+pub fn encode(client: ClientId, user: Option<&str>, packet: Packet, out: &mut Vec<u8>) {
     let client_id = client_id(client);
     match packet {
         Packet::Connect { clean } => {
@@ -33,7 +33,7 @@ pub fn encode(client: ClientId, packet: Packet, out: &mut Vec<u8>) {
                 keep_alive: 0,
                 client_id: &client_id,
                 will: None,
-                username: None,
+                username: user,
                 password: None,
                 properties: properties.as_properties(),
             };

@@ -16,10 +16,10 @@
 //! | `story` | the choice of the next event |
 
 mod broker;
-mod client;
-mod codec;
+pub mod client;
+pub mod codec;
 mod key;
-mod promises;
+pub mod promises;
 mod story;
 
 pub use story::StateStore;

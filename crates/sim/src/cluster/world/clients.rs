@@ -7,13 +7,17 @@ use fastrand::Rng;
 
 use super::super::NODES;
 use super::super::node::index_of;
+use super::askers::{FIRST, FIRST_LINK};
 use super::{Connection, Guest, World};
 use crate::history::Event;
 use crate::messages::client::{Client, Heard, Method};
 use crate::messages::codec;
 use crate::network::{ClientId, LinkId, client_id};
 use crate::packets::messages::{Packet, Verdict};
+use crate::packets::state_store::Packet as Told;
 use crate::process::TENANT;
+use crate::rules::Rule;
+use crate::state_store::codec as asked;
 use crate::world::Checker as _;
 
 /// The topics that clients publish to, as indices.
@@ -22,10 +26,24 @@ const TOPICS: usize = 4;
 /// The filters that clients subscribe to, as indices.
 const FILTERS: usize = 6;
 
+/// What a broker has sent to a client.
+#[derive(Clone, Copy)]
+enum Sent {
+    /// To a client that publishes and subscribes.
+    One(Packet),
+    /// To one of the state store.
+    Told(Told),
+    /// It has closed the connection.
+    End,
+}
+
 impl World {
     /// A packet arrives at a broker or at a client.
     pub(super) fn deliver(&mut self) {
-        let client = self.rng.usize(..self.guests.len());
+        let client = match self.any_client() {
+            Ok(guest) => guest,
+            Err(asker) => return self.deliver_asked(asker),
+        };
         if self.rng.bool() {
             return self.deliver_to_broker(client);
         }
@@ -33,6 +51,13 @@ impl World {
         if let Some(packet) = connection.and_then(|connection| connection.to_client.pop_front()) {
             self.client_gets(client, packet);
         }
+    }
+
+    /// Returns a random client, or a client of the state store (`Err`).
+    pub(super) fn any_client(&mut self) -> Result<ClientId, usize> {
+        let guests = self.guests.len();
+        let one = self.rng.usize(..guests + self.askers.len());
+        one.checked_sub(guests).map_or(Ok(one), Err)
     }
 
     fn deliver_to_broker(&mut self, client: ClientId) {
@@ -62,17 +87,26 @@ impl World {
 
     /// Takes the packets that a broker has sent to its clients.
     pub(super) fn collect(&mut self, node: usize) {
-        let guests = &self.guests;
+        let (guests, askers) = (&self.guests, &self.askers);
         let of = |link: LinkId| {
-            guests
-                .iter()
-                .position(|guest| guest.connection.as_ref().is_some_and(|it| it.link == link))
+            let has_it =
+                |guest: &Guest| guest.connection.as_ref().is_some_and(|it| it.link == link);
+            let asker = askers.of(link).map(|asker| FIRST + asker);
+            asker.or_else(|| guests.iter().position(has_it))
+        };
+        let decode = |link, bytes: &[u8]| match link >= FIRST_LINK {
+            true => asked::decode(bytes).map(|(told, len)| (told.map(Sent::Told), len)),
+            false => codec::decode(bytes, (0, true)).map(|(one, len)| (one.map(Sent::One), len)),
         };
         let of_node = self.places[node].node.as_mut().expect("its process runs");
-        let packets = of_node
-            .process
-            .take_packets(of, Packet::Disconnect, |_, bytes| codec::decode(bytes, (0, true)));
-        for (client, link, packet) in packets {
+        for (client, link, sent) in of_node.process.take_packets(of, Sent::End, decode) {
+            if client >= FIRST {
+                let packet = if let Sent::Told(told) = sent { told } else { Told::Disconnect };
+                self.history.note(Event::StoreTells(client, link, packet));
+                self.askers.sent(client - FIRST, packet);
+                continue;
+            }
+            let packet = if let Sent::One(packet) = sent { packet } else { Packet::Disconnect };
             self.history.note(Event::BrokerSends(client, link, packet));
             if let Some(connection) = &mut self.guests[client].connection {
                 connection.to_client.push_back(packet);
@@ -156,7 +190,10 @@ impl World {
 
     /// A random client connects, publishes, or subscribes.
     pub(super) fn act(&mut self) {
-        let client = self.rng.usize(..self.guests.len());
+        let client = match self.any_client() {
+            Ok(guest) => guest,
+            Err(asker) => return self.act_as_asker(asker),
+        };
         let guest = &self.guests[client];
         let Some(connection) = &guest.connection else { return self.connect(client) };
         let node = connection.node;
@@ -186,7 +223,8 @@ impl World {
     }
 
     fn connect(&mut self, client: ClientId) {
-        let node = self.guests[client].home.unwrap_or_else(|| self.rng.usize(..NODES));
+        let home = self.guests[client].home.filter(|_| self.rules.hold(Rule::OpenAtHome));
+        let node = home.unwrap_or_else(|| self.rng.usize(..NODES));
         if !self.runs(node) || !self.node(node).takes_clients() {
             return;
         }

@@ -1,5 +1,6 @@
 //! The brokers, the clients, and the choice of the next event.
 
+mod askers;
 mod between;
 mod clients;
 mod trouble;
@@ -10,6 +11,8 @@ use barid_engine::limits::Limits;
 use barid_peers::Placement;
 use barid_store::memory::Disk;
 use fastrand::Rng;
+
+use askers::Askers;
 
 use super::NODES;
 use super::links::{Carried, Links};
@@ -114,6 +117,7 @@ pub struct World {
     /// Time until which nothing passes from one broker to another one.
     cut_until: [[u64; NODES]; NODES],
     guests: Vec<Guest>,
+    askers: Askers,
     /// Broken connections of clients that their brokers have not noticed.
     unnoticed: Vec<(usize, LinkId)>,
     next_link: LinkId,
@@ -150,6 +154,8 @@ impl World {
         let guests =
             (0..rng.usize(3..=6)).map(|client| clients::guest(&mut rng, client, &placement));
         let guests = guests.collect();
+        let askers = [0, 0, rng.usize(1..=3)][rng.usize(..3)];
+        let askers = Askers::new(&mut rng, askers, &placement);
         let disks = rng.usize(1..=2);
         let place = |_| Place {
             node: None,
@@ -180,6 +186,7 @@ impl World {
             links: Links::default(),
             cut_until: [[0; NODES]; NODES],
             guests,
+            askers,
             unnoticed: Vec::new(),
             next_link: 0,
             now: BEGIN,
@@ -207,6 +214,7 @@ impl World {
             }
             if self.healed && self.history.steps().is_multiple_of(64) && self.is_at_rest() {
                 self.promises.check_end();
+                self.check_askers();
                 break;
             }
             if self.healed && self.history.steps() > healed_at + REST_STEPS {
@@ -219,7 +227,7 @@ impl World {
             digest: self.history.digest(),
             steps: self.history.steps(),
             crashes: self.crashes,
-            messages: self.promises.messages(),
+            messages: self.promises.messages() + self.askers.promises.messages(),
             deliveries: self.promises.deliveries,
             violation: self.promises.violation().take(),
             lines: self.history.into_lines(),
@@ -403,6 +411,9 @@ impl World {
         };
         if !self.guests.iter().all(is_idle) {
             return "a client is not connected, or waits";
+        }
+        if !self.askers.are_idle() {
+            return "a client of the state store is not connected, or waits";
         }
         let sessions = self.guests.iter().map(|guest| guest.session);
         if !sessions.flatten().all(|session| self.promises.is_subscribed(session)) {

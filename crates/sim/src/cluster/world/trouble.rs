@@ -8,7 +8,10 @@ use crate::history::Event;
 
 impl World {
     pub(super) fn lose_client(&mut self) {
-        let client = self.rng.usize(..self.guests.len());
+        let client = match self.any_client() {
+            Ok(guest) => guest,
+            Err(asker) => return self.lose_asker(asker),
+        };
         if let Some(link) = self.guests[client].connection.as_ref().map(|it| it.link) {
             self.history.note(Event::Cut(client, link));
             self.disconnect(client);
@@ -89,6 +92,7 @@ impl World {
                 self.disconnect(client);
             }
         }
+        self.lose_askers_of(node);
         self.unnoticed.retain(|(at, _)| *at != node);
     }
 }
