@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use barid_core::topic_index::{Route, SubscribeOptions, Subscriber, TopicIndex};
+use barid_core::topic_index::{PORTIONS, Route, SubscribeOptions, Subscriber, TopicIndex};
 use mqtt_proto::QoS;
 use proptest::collection::vec;
 use proptest::option;
@@ -189,12 +189,30 @@ fn check(steps: Vec<Step>) {
                 model.plain.retain(|(_, other), _| *other != key);
                 model.shared.retain(|(_, _, other), _| *other != key);
                 let removed = before - model.plain.len() - model.shared.len();
-                assert_eq!(index.unsubscribe_all(key, |_| true), 0);
-                assert_eq!(index.unsubscribe_all(key, |_| false), removed);
+                let found = |wanted: bool| {
+                    let of = |portion| index.subscriptions_of(portion, key, |_| wanted);
+                    (0..PORTIONS).flat_map(of).collect::<Vec<_>>()
+                };
+                assert!(found(false).is_empty());
+                let found = found(true);
+                assert_eq!(found.len(), removed);
+                for (filter, group) in found {
+                    let take = |is_it: bool| match &group {
+                        Some(name) => index.take_shared(name, &filter, key, |_| is_it),
+                        None => index.take(&filter, key, |_| is_it),
+                    };
+                    assert_eq!((take(false), take(true)), (None, Some(Session(key))));
+                }
             }
             Step::Route(topic) => {
                 let route = index.route(&topic);
                 assert!(route.is_current(&index));
+                let of_all = index.route_of(&topic, |_| true);
+                assert_eq!(Answer::from(&of_all), Answer::from(&route));
+                let even = Answer::from(&index.route_of(&topic, |session| session.0 % 2 == 0));
+                let mut expected = Answer::from(&route);
+                expected.targets.retain(|key, _| key % 2 == 0);
+                assert_eq!(even, expected);
                 kept.insert(topic, route);
             }
         }

@@ -14,7 +14,7 @@ use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use crate::cluster::LeftRun;
+use crate::cluster::{Forgetting, LeftRun};
 use crate::durable::Commits;
 use crate::entities::{Alarm, Mover, Queue};
 use crate::progress::{Sources, WaitSet, Waiter};
@@ -108,6 +108,8 @@ pub enum Task {
     },
     /// Gives messages for a broker that is down to another member of their shared subscription.
     ShareAgain(Box<LeftRun>),
+    /// Removes subscriptions of another broker that do not count any more.
+    ForgetFilters(Box<Forgetting>),
     /// Publishes wills that this broker has kept for another one, which is down.
     PublishOrphans,
 }
@@ -129,6 +131,7 @@ impl Task {
             | Self::PublishMember { .. }
             | Self::ShareAgain(_)
             | Self::PublishOrphans
+            | Self::ForgetFilters(_)
             | Self::PublishLeftWill { .. }
             | Self::Give { .. }
             | Self::End { .. }

@@ -9,7 +9,7 @@ use mqtt_proto::ReasonCode;
 
 use crate::agenda::{Agenda, Task, Tell};
 use crate::clock::Clock;
-use crate::cluster::{Cluster, Home, MemberRef};
+use crate::cluster::{Cluster, Forgetting, Home, MemberRef};
 use crate::denials::AllLines;
 use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
@@ -195,11 +195,19 @@ impl Engine {
             }
         }
         self.doubt_sent_to(member);
-        let (given_up, left) = cluster.is_down(member);
+        let (given_up, left, forgetting) = cluster.is_down(member);
+        self.forget_filters(forgetting);
         for run in left {
             self.agenda.schedule(self.clock.now(), Task::ShareAgain(Box::new(run)));
         }
         given_up
+    }
+
+    /// Removes subscriptions of another broker that do not count any more, in steps.
+    pub fn forget_filters(&self, forgetting: Option<Forgetting>) {
+        if let Some(forgetting) = forgetting {
+            self.agenda.schedule(self.clock.now(), Task::ForgetFilters(Box::new(forgetting)));
+        }
     }
 
     /// Publishes the wills that this broker keeps for the clients of another one, which is out of the cluster, as far as it is

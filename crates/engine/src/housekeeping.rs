@@ -107,6 +107,13 @@ fn perform(context: &mut Context, task: Task) {
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
         Task::ShareAgain(run) => context.share_again(*run),
         Task::PublishOrphans => context.publish_orphans(),
+        Task::ForgetFilters(mut forgetting) => {
+            let engine = &context.engine;
+            if engine.cluster.as_ref().is_some_and(|cluster| cluster.forget(&mut forgetting)) {
+                let next = context.worker.now.after(Duration::from_millis(1));
+                engine.agenda.schedule(next, Task::ForgetFilters(forgetting));
+            }
+        }
         Task::SumUpDenials(tenant) => {
             if let Some(tenant) = tenant.upgrade() {
                 context.sum_up_denials(&tenant);

@@ -115,7 +115,7 @@ impl Router {
         // A shared subscription is served here if a member is connected here, or if no other broker has members.
         let is_served_here = |local: &Arc<SharedGroup<SessionRef>>| {
             local.members().iter().any(|member| member.subscriber.is_online())
-                || !route.groups().iter().any(|group| is_same(local, group))
+                || !remote.has_group(route.groups(), |group| is_same(local, group))
         };
         let served: Vec<_> = here.iter().filter(|local| is_served_here(local)).cloned().collect();
         self.deliver_to_groups(worker, tenant, publisher, &served, messages, budget);

@@ -35,9 +35,9 @@ impl<S: Subscriber> Exact<S> {
         self.shard(hash).0.write()
     }
 
-    /// All shards, one after the other.
-    pub(super) fn tables(&self) -> impl Iterator<Item = RwLockReadGuard<'_, Table<S>>> {
-        self.shards.iter().map(|shard| shard.0.read())
+    /// The table of the shard with this index.
+    pub(super) fn table(&self, index: usize) -> RwLockReadGuard<'_, Table<S>> {
+        self.shards[index].0.read()
     }
 
     fn shard(&self, hash: u64) -> &Shard<S> {

@@ -28,14 +28,18 @@ use mqtt_proto::QoS;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 
-use epochs::{Epochs, Scope};
+use epochs::{Epochs, Scope, Stamp};
 use exact::Exact;
-use hashing::Hashing;
+use hashing::{Hashing, SHARDS};
 use subscribers::{Change, Subscribers};
 use trie::Trie;
 
 pub use route::{Identifiers, Recipient, Route};
 pub use shared::{Load, Members, SharedGroup, Strategy};
+
+/// Number of portions in which an index can be [searched](TopicIndex::subscriptions_of): the filters without wildcards in
+/// equal parts, and those with wildcards.
+pub const PORTIONS: usize = SHARDS + 1;
 
 /// Number of subscriptions from which on an index uses the large table of change counters.
 const MANY_SUBSCRIPTIONS: usize = 4096;
@@ -106,6 +110,26 @@ impl<S: Subscriber> TopicIndex<S> {
 
     /// Returns the recipients of a message published to `topic`.
     pub fn route(&self, topic: &str) -> Route<S> {
+        self.look_up(topic, Route::new)
+    }
+
+    /// Like [`Self::route`], without the subscriptions for whose handles `counts` returns false. Shared subscriptions have all
+    /// their members. If it may change its mind about a handle, routes must be [made anew](Self::outdate_routes). For
+    /// indexes with few subscribers.
+    pub fn route_of(&self, topic: &str, counts: impl Fn(&S) -> bool) -> Route<S> {
+        self.look_up(topic, |stamp, found| Route::of(stamp, found, counts))
+    }
+
+    /// From now on, no route that was made before is [current](Route::is_current).
+    pub fn outdate_routes(&self) {
+        self.epochs.advance(Scope::Global);
+    }
+
+    fn look_up(
+        &self,
+        topic: &str,
+        answer: impl FnOnce(Stamp, &Matching<'_, S>) -> Route<S>,
+    ) -> Route<S> {
         let hash = self.hashing.text(topic);
         let first = self.hashing.text(leading(topic, 1));
         let two = self.hashing.text(leading(topic, 2));
@@ -119,19 +143,32 @@ impl<S: Subscriber> TopicIndex<S> {
         if let Some(trie) = &trie {
             trie.matching(topic, &mut found);
         }
-        Route::new(stamp, &found)
+        answer(stamp, &found)
     }
 
     /// Adds a subscription, or replaces the one that the subscriber has with the same filter (MQTT 5 §3.8.4). Returns
     /// whether it is new.
     pub fn subscribe(&self, filter: &str, subscriber: &S, options: SubscribeOptions) -> bool {
+        self.replace(filter, subscriber, options).is_none()
+    }
+
+    /// [`Self::subscribe`]. Returns the handle of the subscription that was replaced.
+    pub fn replace(&self, filter: &str, subscriber: &S, options: SubscribeOptions) -> Option<S> {
         let member = Member { subscriber: subscriber.clone(), options };
         self.add(filter, |subscribers| subscribers.insert(member))
     }
 
     /// Removes the subscription of the session `key`. Returns whether there was one.
     pub fn unsubscribe(&self, filter: &str, key: u64) -> bool {
-        self.remove(filter, |subscribers| subscribers.remove(key))
+        self.take(filter, key, |_| true).is_some()
+    }
+
+    /// [`Self::unsubscribe`], if `is_it` returns true for the handle of the subscription. Returns the handle.
+    pub fn take(&self, filter: &str, key: u64, is_it: impl FnOnce(&S) -> bool) -> Option<S> {
+        self.remove(filter, |subscribers| match subscribers.get(key).filter(|one| is_it(one)) {
+            Some(_) => subscribers.remove(key),
+            None => Change::NONE,
+        })
     }
 
     /// [`Self::subscribe`] to `$share/{name}/{filter}`.
@@ -142,43 +179,68 @@ impl<S: Subscriber> TopicIndex<S> {
         subscriber: &S,
         options: SubscribeOptions,
     ) -> bool {
+        self.replace_shared(name, filter, subscriber, options).is_none()
+    }
+
+    /// [`Self::replace`] for `$share/{name}/{filter}`.
+    pub fn replace_shared(
+        &self,
+        name: &str,
+        filter: &str,
+        subscriber: &S,
+        options: SubscribeOptions,
+    ) -> Option<S> {
         let member = Member { subscriber: subscriber.clone(), options };
         self.add(filter, |subscribers| subscribers.insert_shared(name, filter, member))
     }
 
     /// [`Self::unsubscribe`] from `$share/{name}/{filter}`.
     pub fn unsubscribe_shared(&self, name: &str, filter: &str, key: u64) -> bool {
-        self.remove(filter, |subscribers| subscribers.remove_shared(name, key))
+        self.take_shared(name, filter, key, |_| true).is_some()
     }
 
-    /// Removes all subscriptions of the session `key`, shared ones included, except those with a handle for which
-    /// `is_kept` returns true. Returns the number of those removed. Walks over all filters of all sessions.
+    /// [`Self::take`] for `$share/{name}/{filter}`.
+    pub fn take_shared(
+        &self,
+        name: &str,
+        filter: &str,
+        key: u64,
+        is_it: impl FnOnce(&S) -> bool,
+    ) -> Option<S> {
+        self.remove(filter, |subscribers| {
+            match subscribers.get_shared(name, key).filter(|one| is_it(one)) {
+                Some(_) => subscribers.remove_shared(name, key),
+                None => Change::NONE,
+            }
+        })
+    }
+
+    /// Returns the subscriptions of the session `key` for whose handles `is_wanted` returns true, by filter, with the name of
+    /// the shared subscription if it is one. Those of one portion of the index, of which there are [`PORTIONS`], so that a
+    /// large index can be searched in steps.
     ///
-    /// Subscriptions of the session that are added meanwhile may be removed or not.
-    pub fn unsubscribe_all(&self, key: u64, is_kept: impl Fn(&S) -> bool) -> usize {
+    /// # Panics
+    /// `portion` is not less than [`PORTIONS`].
+    pub fn subscriptions_of(
+        &self,
+        portion: usize,
+        key: u64,
+        is_wanted: impl Fn(&S) -> bool,
+    ) -> Vec<(Box<str>, Option<Box<str>>)> {
         let mut found = Vec::new();
-        let look = |found: &mut Vec<_>, filter: &str, subscribers: &Subscribers<S>| {
-            let gone = subscribers.of(key).filter(|(_, handle)| !is_kept(handle));
-            found.extend(gone.map(|(group, _)| (group.map(Box::from), Box::from(filter))));
+        let are_wanted =
+            |subscribers: &Subscribers<S>| subscribers.of(key).any(|(_, one)| is_wanted(&one));
+        let mut look = |filter: &str, subscribers: &Subscribers<S>| {
+            let wanted = subscribers.of(key).filter(|(_, one)| is_wanted(one));
+            found.extend(wanted.map(|(group, _)| (filter.into(), group.map(Box::from))));
         };
-        let remove = |found: &mut Vec<(Option<Box<str>>, Box<str>)>| {
-            let removed = found.drain(..).filter(|(group, filter)| match group {
-                Some(group) => self.unsubscribe_shared(group, filter, key),
-                None => self.unsubscribe(filter, key),
-            });
-            removed.count()
-        };
-        let mut removed = 0;
-        for table in self.exact.tables() {
-            table.filters().for_each(|(filter, subscribers)| look(&mut found, filter, subscribers));
-            drop(table);
-            removed += remove(&mut found);
+        if portion == SHARDS {
+            self.trie.read().each(are_wanted, look);
+        } else {
+            let table = self.exact.table(portion);
+            table.filters().for_each(|(filter, subscribers)| look(filter, subscribers));
         }
-        self.trie.read().each(
-            |subscribers| subscribers.of(key).any(|(_, handle)| !is_kept(&handle)),
-            |filter, subscribers| look(&mut found, filter, subscribers),
-        );
-        removed + remove(&mut found)
+        found
     }
 
     /// Returns whether a filter may be subscribed to, so that finding the subscribers of a topic takes at most `most`
@@ -207,7 +269,11 @@ impl<S: Subscriber> TopicIndex<S> {
         self.subscription_count() == 0
     }
 
-    fn add(&self, filter: &str, insert: impl FnOnce(&mut Subscribers<S>) -> Change<S>) -> bool {
+    fn add(
+        &self,
+        filter: &str,
+        insert: impl FnOnce(&mut Subscribers<S>) -> Change<S>,
+    ) -> Option<S> {
         let change = match self.scope(filter) {
             Some(scope) => {
                 let mut trie = self.trie.write();
@@ -231,11 +297,14 @@ impl<S: Subscriber> TopicIndex<S> {
                 self.epochs.grow();
             }
         }
-        drop(change.left);
-        change.counts
+        change.left.map(|member| member.subscriber)
     }
 
-    fn remove(&self, filter: &str, remove: impl FnOnce(&mut Subscribers<S>) -> Change<S>) -> bool {
+    fn remove(
+        &self,
+        filter: &str,
+        remove: impl FnOnce(&mut Subscribers<S>) -> Change<S>,
+    ) -> Option<S> {
         let change = match self.scope(filter) {
             Some(scope) => {
                 let mut trie = self.trie.write();
@@ -256,8 +325,7 @@ impl<S: Subscriber> TopicIndex<S> {
         if change.counts {
             self.subscriptions.fetch_sub(1, Ordering::Relaxed);
         }
-        drop(change.left);
-        change.counts
+        change.left.map(|member| member.subscriber)
     }
 
     fn advance_after(&self, change: &Change<S>, scope: Scope) {

@@ -84,6 +84,23 @@ impl<S: Subscriber> Route<S> {
     }
 }
 
+impl<S: Subscriber> Route<S> {
+    /// Makes the route of the subscriptions that count, and of all shared ones.
+    pub(super) fn of(stamp: Stamp, found: &Matching<'_, S>, counts: impl Fn(&S) -> bool) -> Self {
+        let mut recipients: Vec<Recipient<S>> = Vec::new();
+        let members = found.iter().flat_map(|set| set.plain());
+        for member in members.filter(|member| counts(&member.subscriber)) {
+            let key = member.subscriber.key();
+            match recipients.iter_mut().find(|recipient| recipient.subscriber.key() == key) {
+                Some(recipient) => recipient.absorb(member),
+                None => recipients.push(member.into()),
+            }
+        }
+        let groups = found.iter().flat_map(|set| set.groups()).cloned().collect();
+        Self { recipients: recipients.into(), groups, stamp }
+    }
+}
+
 impl<S: Subscriber> Recipient<S> {
     fn absorb(&mut self, member: &Member<S>) {
         let options = &member.options;

@@ -66,10 +66,21 @@ impl<S: Subscriber> Subscribers<S> {
         }
     }
 
+    /// Returns the handle of the subscriber with `key`, if it is not in a shared subscription only.
+    pub(super) fn get(&self, key: u64) -> Option<&S> {
+        self.position(key).map(|at| &self.plain()[at].subscriber)
+    }
+
+    /// Returns the handle of the member with `key` of the shared subscription `name`.
+    pub(super) fn get_shared(&self, name: &str, key: u64) -> Option<S> {
+        let group = self.groups().iter().find(|group| group.name() == name)?;
+        Some(group.member(key)?.subscriber)
+    }
+
     /// Returns the subscriptions of the subscriber with `key`: its handle, and the name of the shared subscription if it
     /// is one.
     pub(super) fn of(&self, key: u64) -> impl Iterator<Item = (Option<&str>, S)> {
-        let plain = self.position(key).map(|at| (None, self.plain()[at].subscriber.clone()));
+        let plain = self.get(key).map(|subscriber| (None, subscriber.clone()));
         let shared = self
             .groups()
             .iter()
@@ -78,7 +89,6 @@ impl<S: Subscriber> Subscribers<S> {
     }
 
     pub(super) fn insert(&mut self, member: Member<S>) -> Change<S> {
-        let options = member.options;
         let left = match self {
             Self::None => {
                 *self = Self::One(member);
@@ -89,8 +99,8 @@ impl<S: Subscriber> Subscribers<S> {
             }
             _ => self.many().plain.insert(member),
         };
-        let routes = left.as_ref().is_none_or(|left| left.options != options);
-        Change { counts: left.is_none(), routes, left }
+        // Also if only the handle is another one: it may count, where the old one did not.
+        Change { counts: left.is_none(), routes: true, left }
     }
 
     pub(super) fn remove(&mut self, key: u64) -> Change<S> {

@@ -27,7 +27,7 @@ mod replicas;
 mod slots;
 mod wills;
 
-pub use heard::RemoteSubscriber;
+pub use heard::{Forgetting, RemoteSubscriber};
 pub use holds::Hold;
 pub use inbound::Inbound;
 pub use left::LeftRun;
@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barid_core::ids::ShardIndex;
 use barid_core::time::MonoTime;
-use barid_core::topic_index::{SubscribeOptions, Subscriber, TopicIndex};
+use barid_core::topic_index::{Route, SubscribeOptions, Subscriber, TopicIndex};
 use barid_peers::{Change, Interest, Object, PARTS, Part};
 use hashbrown::HashMap;
 use mqtt_proto::{QoS, topic};
@@ -126,7 +126,7 @@ pub enum Home {
 struct Place {
     name: Mutex<Option<Box<str>>>,
     /// What it has told of its subscriptions.
-    heard: Mutex<Heard>,
+    heard: Heard,
     /// What it has heard of this broker's subscriptions.
     told: Arc<Progress>,
     /// The version up to which `told` has advanced.
@@ -319,15 +319,13 @@ impl Cluster {
         self.lives.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Another broker is out of the cluster: its subscriptions are removed, and messages for it are given up. Returns
-    /// their number, and those for shared subscriptions, which other members may get.
-    pub fn is_down(&self, member: MemberRef) -> (usize, Vec<LeftRun>) {
+    /// Another broker is out of the cluster: its subscriptions do not count any more, and messages for it are given up. Returns
+    /// the number of these, those of them for shared subscriptions, which other members may get, and the subscriptions.
+    pub fn is_down(&self, member: MemberRef) -> (usize, Vec<LeftRun>, Option<Forgetting>) {
         self.set_up(member, false);
         self.set_waited_for(member, false);
         let place = self.at(member);
-        let mut heard = place.heard.lock();
-        heard.filters -= self.forget_all(member, |_| false);
-        drop(heard);
+        let forgetting = place.heard.clear().then(|| self.forgetting(member));
         let inbound = std::mem::take(&mut *place.inbound.lock());
         inbound.values().for_each(|inbound| inbound.close());
         let links = self.links.iter().filter(|link| link.member() == member);
@@ -335,7 +333,7 @@ impl Cluster {
         for link in links {
             given_up += link.give_up(|run| left.extend(LeftRun::of(&run)));
         }
-        (given_up, left)
+        (given_up, left, forgetting)
     }
 
     /// Gives the next part of this broker's subscriptions to another one, which has been told up to `told`. Returns
@@ -351,7 +349,7 @@ impl Cluster {
 
     /// Number of distinct topic filters that another broker has told.
     pub fn filters_of(&self, member: MemberRef) -> usize {
-        self.at(member).heard.lock().filters
+        self.at(member).heard.filters()
     }
 
     /// Another broker has heard of all subscriptions up to a version.
@@ -366,31 +364,32 @@ impl Cluster {
 
     /// Another broker begins to tell all its subscriptions.
     pub fn on_snapshot(&self, member: MemberRef) {
-        self.at(member).heard.lock().begin();
+        self.at(member).heard.begin();
     }
 
     /// Another broker has told a change of its subscriptions.
-    pub fn on_change(&self, member: MemberRef, change: Change<'_>) {
-        // The lock is held until the index has changed: a later change of the same filter must not overtake this one.
-        let mut heard = self.at(member).heard.lock();
-        match change.is_added {
-            true => {
-                let is_new = self.learn(heard.subscriber(member), change.tenant, change.filter);
-                heard.filters += usize::from(is_new);
+    pub fn on_change(&self, member: MemberRef, Change { is_added, tenant, filter }: Change<'_>) {
+        let (index, key) = (self.index(tenant), member.key());
+        let shared = topic::parse_shared(filter).ok().flatten();
+        let heard = &self.at(member).heard;
+        match (is_added, shared) {
+            (true, Some(shared)) => heard.add(member, |subscriber| {
+                index.replace_shared(shared.group, shared.filter, &subscriber, AS_PUBLISHED)
+            }),
+            (true, None) => {
+                heard.add(member, |subscriber| index.replace(filter, &subscriber, AS_PUBLISHED));
             }
-            false => {
-                let was_known = self.forget(member, change.tenant, change.filter);
-                heard.filters -= usize::from(was_known);
+            (false, Some(shared)) => {
+                heard.remove(|| index.take_shared(shared.group, shared.filter, key, |_| true));
             }
+            (false, None) => heard.remove(|| index.take(filter, key, |_| true)),
         }
     }
 
-    /// Another broker has told all its subscriptions.
-    pub fn on_told(&self, member: MemberRef) {
-        let mut heard = self.at(member).heard.lock();
-        if heard.end() {
-            heard.filters -= self.forget_all(member, |subscriber| heard.is_current(subscriber));
-        }
+    /// Another broker has told all its subscriptions. Returns those that are to be removed, if there are any.
+    #[must_use]
+    pub fn on_told(&self, member: MemberRef) -> Option<Forgetting> {
+        self.at(member).heard.end().then(|| self.forgetting(member))
     }
 
     /// A client has connected to this broker, at a wall time in microseconds since the Unix epoch. `begins_anew`: with
@@ -477,30 +476,14 @@ impl Cluster {
         Arc::clone(indexes.entry(tenant.into()).or_insert_with(new))
     }
 
-    /// Returns whether the subscription is new.
-    fn learn(&self, subscriber: RemoteSubscriber, tenant: &str, filter: &str) -> bool {
-        let index = self.index(tenant);
-        match topic::parse_shared(filter) {
-            Ok(Some(shared)) => {
-                index.subscribe_shared(shared.group, shared.filter, &subscriber, AS_PUBLISHED)
-            }
-            _ => index.subscribe(filter, &subscriber, AS_PUBLISHED),
-        }
+    /// Returns the brokers to which messages of a topic go, from the index of a tenant.
+    fn route(&self, index: &RemoteIndex, topic: &str) -> Route<RemoteSubscriber> {
+        index.route_of(topic, |subscriber| self.counts(subscriber))
     }
 
-    /// Returns whether there was such a subscription.
-    fn forget(&self, member: MemberRef, tenant: &str, filter: &str) -> bool {
-        let (index, key) = (self.index(tenant), member.key());
-        match topic::parse_shared(filter) {
-            Ok(Some(shared)) => index.unsubscribe_shared(shared.group, shared.filter, key),
-            _ => index.unsubscribe(filter, key),
-        }
-    }
-
-    /// Removes all subscriptions of a broker except those that are kept. Returns the number of those removed.
-    fn forget_all(&self, member: MemberRef, is_kept: impl Fn(&RemoteSubscriber) -> bool) -> usize {
-        let indexes: Vec<_> = self.indexes.read().values().cloned().collect();
-        indexes.iter().map(|index| index.unsubscribe_all(member.key(), &is_kept)).sum()
+    /// Whether a subscription counts: it has not been removed, and its broker is not down.
+    fn counts(&self, subscriber: &RemoteSubscriber) -> bool {
+        self.at(subscriber.member).heard.counts(subscriber)
     }
 
     fn at(&self, member: MemberRef) -> &Place {

@@ -125,16 +125,14 @@ impl Remote {
 
     /// Returns the brokers to which messages of a topic go. Topics that begin with `$` belong to one broker.
     pub(crate) fn route(&self, topic: &str) -> Option<Route<RemoteSubscriber>> {
-        (!self.index.is_empty() && !is_local(topic)).then(|| self.index.route(topic))
+        (!self.index.is_empty() && !is_local(topic)).then(|| self.cluster.route(&self.index, topic))
     }
 
     /// Returns the brokers to which messages of a topic go, some of them perhaps several times. A shared subscription with
     /// members at several brokers, this one included, has one of them get a message.
     pub fn receivers(&self, topic: &str) -> Vec<MemberRef> {
         let Some(route) = self.route(topic) else { return Vec::new() };
-        let of_groups = route.groups().iter().flat_map(|group| {
-            group.members().iter().map(|member| member.subscriber.member).collect::<Vec<_>>()
-        });
+        let of_groups = route.groups().iter().flat_map(|group| self.members_of(group));
         route
             .recipients()
             .iter()
@@ -156,7 +154,8 @@ impl Remote {
         let has_room = |member: &MemberRef| self.cluster.link(thread, *member).has_room();
         route.recipients().iter().all(|recipient| has_room(&recipient.subscriber.member))
             && route.groups().iter().all(|group| {
-                group.members().iter().any(|member| has_room(&member.subscriber.member))
+                let members = self.members_of(group);
+                members.is_empty() || members.iter().any(has_room)
             })
     }
 
@@ -184,11 +183,8 @@ impl Remote {
         for group in route.groups().iter().filter(|group| !is_served(group)) {
             let name = name_of(group);
             for index in 0..messages.len() {
-                let Some(member) = group.pick(Strategy::RoundRobin, 0, |_| Load::InFlight(0))
-                else {
-                    break;
-                };
-                let to = (member.subscriber.member, Destination::Shared(&name));
+                let Some(member) = self.pick(group) else { break };
+                let to = (member, Destination::Shared(&name));
                 lost += self.send_to(origin, to, messages, index..index + 1, may_be_lost);
             }
         }
@@ -226,12 +222,9 @@ impl Remote {
         let route = self.route(messages.topic());
         let groups = route.iter().flat_map(|route| route.groups());
         let mut of_name = groups.filter(|group| name_of(group) == shared);
-        let pick = |group: &Arc<SharedGroup<RemoteSubscriber>>| {
-            group.pick(Strategy::RoundRobin, 0, |_| Load::InFlight(0))
-        };
-        let Some(member) = of_name.next().and_then(pick) else { return false };
+        let Some(member) = of_name.next().and_then(|group| self.pick(group)) else { return false };
         let origin = Origin { worker, publisher: "", user: "" };
-        let to = (member.subscriber.member, Destination::Shared(shared));
+        let to = (member, Destination::Shared(shared));
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
         self.send_to(origin, to, messages, index..index + 1, may_be_lost) == 0
     }
@@ -281,7 +274,32 @@ impl Remote {
     /// Whether another broker has a member of a shared subscription, `$share/…`.
     pub(crate) fn shares(&self, topic: &str, shared: &str) -> bool {
         let route = self.route(topic);
-        route.is_some_and(|route| route.groups().iter().any(|group| name_of(group) == shared))
+        route.is_some_and(|route| self.has_group(route.groups(), |group| name_of(group) == shared))
+    }
+
+    /// Whether another broker has members of one of these shared subscriptions.
+    pub(crate) fn has_group(
+        &self,
+        groups: &[Arc<SharedGroup<RemoteSubscriber>>],
+        is_it: impl Fn(&SharedGroup<RemoteSubscriber>) -> bool,
+    ) -> bool {
+        groups.iter().any(|group| is_it(group) && !self.members_of(group).is_empty())
+    }
+
+    /// Returns the brokers that have members of a shared subscription.
+    fn members_of(&self, group: &SharedGroup<RemoteSubscriber>) -> Vec<MemberRef> {
+        let members = group.members();
+        let counted = members.iter().filter(|member| self.cluster.counts(&member.subscriber));
+        counted.map(|member| member.subscriber.member).collect()
+    }
+
+    /// Chooses one of them.
+    fn pick(&self, group: &SharedGroup<RemoteSubscriber>) -> Option<MemberRef> {
+        let load = |subscriber: &RemoteSubscriber| match self.cluster.counts(subscriber) {
+            true => Load::InFlight(0),
+            false => Load::Gone,
+        };
+        group.pick(Strategy::RoundRobin, 0, load).map(|member| member.subscriber.member)
     }
 
     fn send_to(

@@ -75,7 +75,7 @@ impl Membership {
             Frame::SnapshotBegins => self.cluster().on_snapshot(place),
             Frame::Filter(change) => self.cluster().on_change(place, change),
             Frame::Told(version) => {
-                self.cluster().on_told(place);
+                engine.forget_filters(self.cluster().on_told(place));
                 self.members().on_told(&peer.name, peer.incarnation);
                 Frame::Heard(version).encode(out);
             }
