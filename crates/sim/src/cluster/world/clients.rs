@@ -71,7 +71,7 @@ impl World {
             return;
         }
         // The process may be stopped between its look at the clock and its read.
-        let stops = !is_read && !self.healed && self.rng.u16(..200) == 0;
+        let stops = !is_read && !self.healed && self.rng.f64() < self.stop_when_read;
         let Some(connection) = &mut self.guests[client].connection else { return };
         connection.is_read = stops;
         if stops {

@@ -130,6 +130,8 @@ pub struct World {
     /// Probability that a broker crashes just after a client has got an acknowledgement: only that reveals one that has left
     /// too early.
     crash_when_told: f64,
+    /// Probability that a broker stops just before it reads what a client has sent.
+    stop_when_read: f64,
     healed: bool,
     steps: u32,
     doings: Vec<(Happen, u32)>,
@@ -171,6 +173,7 @@ impl World {
         let pace = [2, 4, 8][rng.usize(..3)];
         let steps = rng.u32(1_000..STEPS_MAX);
         let crash_when_told = [0.0, 0.0, 0.01, 0.03][rng.usize(..4)];
+        let stop_when_read = [0.005, 0.005, 0.03][rng.usize(..3)];
         let mut promises = Promises::default();
         for (node, other) in pairs() {
             promises.knows(node, other, false);
@@ -194,6 +197,7 @@ impl World {
             slowest,
             crashes: 0,
             crash_when_told,
+            stop_when_read,
             healed: false,
             steps,
             doings,
