@@ -11,6 +11,14 @@ from connection import Connection
 FOREVER = 0xFFFFFFFF
 
 
+class Refused(ConnectionError):
+    """A CONNACK with a reason."""
+
+    def __init__(self, client: Client, connack: wire.Packet):
+        super().__init__(f"{client} was refused: {connack}")
+        self.reason = connack.reason
+
+
 class Client:
     """Base class of publishers and subscribers. `world` has the broker's address, the ledger and all subscribers."""
 
@@ -22,6 +30,8 @@ class Client:
         self.ledger = world.ledger
         self.random = random.Random(f"{world.seed}/{tenant}/{name}")
         self.connection: Connection | None = None
+        self.address: tuple[str, int] | None = None
+        """The broker that it has reached last, or tried to."""
         self.established = False
         """Whether the broker has acknowledged state that it must keep in this session."""
         self._connack: asyncio.Future | None = None
@@ -49,8 +59,9 @@ class Client:
             properties.setdefault("session_expiry_interval", FOREVER)
         loop = asyncio.get_running_loop()
         self._connack = loop.create_future()
+        self.address = self.world.address
         _, connection = await loop.create_connection(
-            lambda: Connection(self.version, self._dispatch, self._violation, self._lost), *self.world.address)
+            lambda: Connection(self.version, self._dispatch, self._violation, self._lost), *self.address)
         self.connection = connection
         self.world.connections.add(connection)
         clean = not self.persistent if clean is None else clean
@@ -59,7 +70,7 @@ class Client:
         async with asyncio.timeout(self.world.patience):
             connack = await self._connack
         if connack.reason:
-            raise ConnectionError(f"{self} was refused: {connack}")
+            raise Refused(self, connack)
         if self.established and self.persistent and not clean and not connack.session_present:
             self.ledger.problem("sessions lost", f"{self} found its session gone")
             self.established = False
@@ -84,6 +95,12 @@ class Client:
             connection = self.connection
             self.abort()
             await asyncio.shield(connection.lost)
+
+    async def lose_connection(self) -> None:
+        """Waits until the connection has ended, and raises `ConnectionError` then."""
+        if connection := self.connection:
+            await asyncio.shield(connection.lost)
+        raise ConnectionError(f"{self} lost its connection")
 
     # -- what happens to a client
 

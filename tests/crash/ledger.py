@@ -3,11 +3,13 @@
 A message is identified by tenant, publisher and an ascending number, which are the first words of its payload. When a
 publisher first sends it, the ledger notes which sessions must get it (those with an acknowledged subscription) and which
 may get it (those whose subscription a crash has left open). No other session may get it. The message is owed as soon as
-PUBACK or PUBREC has arrived.
+PUBACK or PUBREC has arrived. What the broker may do nevertheless is excused by its `Promises`, and counted.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
@@ -29,6 +31,16 @@ class Message:
     owed: list[tuple[object, int]] = field(default_factory=list)
     """Subscribers, each with the generation of its subscriptions at the time of sending."""
     allowed: list[object] = field(default_factory=list)
+    stored: bool = True
+    """Whether the session of its sender outlives its connections."""
+    sent_at: float = math.inf
+    acknowledged_at: float = math.inf
+
+    @property
+    def sender(self) -> tuple[str, str]:
+        """Tenant and client identifier."""
+        tenant, publisher, _ = self.identity
+        return tenant, publisher
 
     @property
     def payload(self) -> bytes:
@@ -41,8 +53,54 @@ def identity_of(payload: bytes) -> Identity:
     return tenant.decode(), publisher.decode(), int(number)
 
 
+@dataclass
+class Will(Message):
+    """The will of a client that connects only once. Its identifier is the publisher of the message, with the number."""
+
+    delay: float = 0.0
+    """Seconds from the end of the connection until it is published."""
+    address: tuple[str, int] | None = None
+    """The broker that the client has reached."""
+    ended_at: float = math.inf
+    """When its connection has ended."""
+
+    @property
+    def sender(self) -> tuple[str, str]:
+        tenant, publisher, number = self.identity
+        return tenant, f"{publisher}{number}"
+
+
+@dataclass
+class Ending:
+    """The end of a stored session by a Clean Start."""
+
+    client: object
+    address: tuple[str, int]
+    """The broker that the client has reached."""
+    begin: float
+    end: float
+    """When it was acknowledged."""
+
+
+class Promises:
+    """What the broker promises: everything. A subclass excuses something."""
+
+    def may_miss(self, subscriber, message: Message) -> bool:
+        """Whether a message that was acknowledged may never arrive."""
+        return False
+
+    def may_repeat(self, subscriber, message: Message) -> bool:
+        """Whether a message of QoS 2 may arrive twice."""
+        return False
+
+    def may_rise(self, ending: Ending) -> bool:
+        """Whether a session may be there again that its client has ended."""
+        return False
+
+
 class Ledger:
-    def __init__(self):
+    def __init__(self, promises: Promises | None = None):
+        self.promises = promises or Promises()
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self.progress = 0
@@ -64,6 +122,7 @@ class Ledger:
         """Called when the first PUBLISH of `message` is about to leave (or the CONNECT with a will)."""
         tenant, publisher, number = message.identity
         self.counts["published"] += 1
+        message.sent_at = time.monotonic()
         self._sent[tenant, publisher] = number
         if message.retain:
             self._retained[tenant, message.topic].append((number, message.payload or ABSENT))
@@ -81,10 +140,13 @@ class Ledger:
         """Called when PUBACK or PUBREC has arrived: from now on the message is owed."""
         self.progress += 1
         self.counts["acknowledged"] += 1
+        message.acknowledged_at = time.monotonic()
+        self.counts["wills"] += isinstance(message, Will)
         self._pending.pop(message.identity, None)
         for subscriber, generation in message.owed:
             if subscriber.generation == generation:
                 self.counts["deliveries"] += 1
+                self.counts["excusable"] += self.promises.may_miss(subscriber, message)
                 if message.identity not in subscriber.delivered:
                     subscriber.owed[message.identity] = message
         if message.retain:
@@ -116,21 +178,23 @@ class Ledger:
             if packet.qos == 2:
                 self.problem("duplicates", f"{who} again, long after the first time")
             return
+        message = self._messages.get(identity)
         if identity in subscriber.delivered:
-            if packet.qos == 2:
+            if packet.qos == 2 and self.promises.may_repeat(subscriber, message):
+                self.counts["repeated"] += 1
+            elif packet.qos == 2:
                 self.problem("duplicates", f"{who} twice")
             return
-        message = self._messages.get(identity)
         if message is None or tenant != subscriber.tenant or message.payload != packet.payload or message.topic != packet.topic:
             self.problem("strangers", f"{who}, which nobody has sent so")
             return
         subscriber.delivered.add(identity)
-        is_owed = any(one is subscriber for one, _ in message.owed)
-        if not is_owed and subscriber not in message.allowed:
+        generation = next((generation for one, generation in message.owed if one is subscriber), None)
+        if generation is None and subscriber not in message.allowed:
             self.problem("strangers", f"{who} without a subscription")
         subscriber.owed.pop(identity, None)
-        if not is_owed:
-            # First routed before the subscription existed, and again when its publisher repeated it after a crash.
+        if generation != subscriber.generation:
+            # First routed before this subscription existed, and again when its publisher repeated it after a crash.
             return
         stream = (publisher, message.topic, message.qos)
         if number < subscriber.latest.get(stream, -1):
@@ -138,17 +202,35 @@ class Ledger:
         else:
             subscriber.latest[stream] = number
 
+    def owes(self, subscriber) -> bool:
+        """Whether a message must still arrive."""
+        return any(not self.promises.may_miss(subscriber, message) for message in subscriber.owed.values())
+
     def settle(self, subscribers) -> None:
         """Called when all traffic has ended: messages that are still owed are lost, and one that arrives later is a duplicate."""
         for subscriber in subscribers:
             for message in subscriber.owed.values():
-                words = " ".join(map(str, message.identity))
-                self.problem("losses", f"{subscriber} never got {words} ({message.topic}, QoS {message.qos}), acknowledged")
+                self.missed(subscriber, message)
             subscriber.owed.clear()
             subscriber.delivered.clear()
         self._settled = dict(self._sent)
         self._pending.clear()
         self._messages.clear()
+
+    def ended(self, subscriber, late: float) -> None:
+        """Called when the session of a subscriber has ended: what was acknowledged `late` seconds before must have arrived."""
+        for message in subscriber.owed.values():
+            if message.acknowledged_at < time.monotonic() - late:
+                self.missed(subscriber, message)
+        subscriber.owed.clear()
+
+    def missed(self, subscriber, message: Message) -> None:
+        """Notes that an acknowledged message has not arrived."""
+        if self.promises.may_miss(subscriber, message):
+            self.counts["missed wills" if isinstance(message, Will) else "missed"] += 1
+        else:
+            words = " ".join(map(str, message.identity))
+            self.problem("losses", f"{subscriber} never got {words} ({message.topic}, QoS {message.qos}), acknowledged")
 
     # -- retained messages
 

@@ -47,7 +47,8 @@ class Publisher(Client):
         self._number += 1
         chance = self.random.random()
         qos = self.random.choice(self.levels)
-        message = Message((self.tenant, self.name, self._number), self._topic(chance, qos), qos, retain=chance < 0.1)
+        message = Message((self.tenant, self.name, self._number), self._topic(chance, qos), qos, retain=chance < 0.1,
+                          stored=self.persistent)
         message.clear = chance < 0.02
         message.size = self.random.randint(20_000, 60_000) if self.random.random() < 0.01 else self.random.randint(0, 1500)
         self.ledger.sent(message, self.world.subscribers(self.tenant))

@@ -66,6 +66,7 @@ class Subscriber(Client):
             await self.leave()
             await asyncio.sleep(self.random.uniform(0, 0.1))
             await self.come()
+        await self.lose_connection()
 
     async def come(self) -> None:
         """Connects, if it is offline, and completes its subscriptions."""
@@ -109,6 +110,19 @@ class Subscriber(Client):
                 self.delay, lambda: self.connection is connection and self.send(answer))
         else:
             self.send(answer)
+
+
+class Passing(Subscriber):
+    """Its session ends with each connection, so it has QoS 1: messages that are repeated come to the next session again."""
+
+    persistent = False
+    late = 2.0
+    """Seconds within which a message arrives, on a busy machine, when it has been acknowledged."""
+
+    def offline(self) -> None:
+        self.ledger.ended(self, self.late)
+        self.subscriptions = dict.fromkeys(self.subscriptions, "open")
+        self.generation += 1
 
 
 class Wavering(Subscriber):

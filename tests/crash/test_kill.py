@@ -2,6 +2,7 @@
 
 import pytest
 
+import members
 from victim import Brokers, Unharmed, Victim
 from world import run
 
@@ -14,6 +15,13 @@ def test_nothing_is_lost_when_the_network_fails(seed, victim):
 
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(seed):
     check(run(Victim(), 8, seed))
+
+
+def test_nothing_acknowledged_is_lost_when_one_of_three_brokers_is_killed(seed):
+    """Clients go on with the others meanwhile. What need not arrive is the smaller part."""
+    summary = members.run(8, seed)
+    check(summary)
+    assert summary.counts["missed"] <= summary.counts["excusable"] < summary.counts["deliveries"] / 4
 
 
 def check(summary) -> None:

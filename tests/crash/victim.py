@@ -6,7 +6,7 @@ import random
 import time
 
 from broker import Broker
-from brokers import AnyBroker
+from brokers import AnyBroker, Member
 
 # The limits are so high that no owed message is dropped.
 CONFIG = """
@@ -64,14 +64,21 @@ class Unharmed(Victim):
 class Brokers(AnyBroker, Unharmed):
     """Three brokers of a cluster, none of which is killed. Each connection is to one of them, chosen at random."""
 
-    def __init__(self, config: str = CONFIG):
-        AnyBroker.__init__(self, 3, config)
+    def __init__(self, config: str = CONFIG, member: type[Member] = Member):
+        AnyBroker.__init__(self, 3, config, member)
 
     def running(self) -> bool:
         return all(member.running() for member in self.cluster)
 
     def close(self) -> None:
         self.end()
+
+
+class MortalMember(Member, Victim):
+    """A broker of a cluster that is killed."""
+
+    def die_reviving(self, chance: random.Random) -> None:
+        self._moments_to_live = chance.uniform(0, 0.7)  # also while it joins
 
 
 class MortalBrokers(AnyBroker, Victim):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 import wire
 from fleeting import Ender, Mortal
-from ledger import ABSENT, Ledger
+from ledger import ABSENT, Ledger, Promises
 from publisher import Publisher
 from subscriber import Subscriber, Wavering
 from victim import Victim
@@ -42,18 +42,19 @@ class World:
     """Seconds within which the broker has to answer. Without progress for so long, missing messages count as lost."""
     farewells: tuple[int, ...] = ()
     """Reason codes with which the broker may disconnect a client."""
+    longest_pause = 0.02
+    """Seconds after which a client that was disconnected or refused has tried again."""
 
-    def __init__(self, victim: Victim, seed: int, settle_every: int = 8):
+    def __init__(self, victim: Victim, seed: int, settle_every: int = 8, promises: Promises | None = None):
         self.victim, self.seed, self.settle_every = victim, seed, settle_every
         self.random = random.Random(seed)
-        self.ledger = Ledger()
+        self.ledger = Ledger(promises)
         self.connections: set = set()
         self.down = False
         self.summary = Summary(seed)
         self._subscribers = {tenant: self._populate_subscribers(tenant) for tenant in TENANTS}
         self.publishers = [one for tenant in TENANTS for one in self._populate_publishers(tenant)]
-        self._fleeting = [one for tenant in TENANTS for one in (
-            Mortal(self, tenant), Ender(self, tenant), Ender(self, tenant, wire.V311))]
+        self._fleeting = [one for tenant in TENANTS for one in self._populate_fleeting(tenant)]
 
     def _populate_publishers(self, tenant: str) -> list[Publisher]:
         return [
@@ -76,9 +77,18 @@ class World:
             Wavering(self, tenant, "wavering", {"traffic/+/0": 1}),
         ]
 
+    def _populate_fleeting(self, tenant: str) -> list[Mortal | Ender]:
+        return [Mortal(self, tenant), Ender(self, tenant), Ender(self, tenant, wire.V311)]
+
     @property
     def address(self) -> tuple[str, int]:
+        """Where the next client connects to."""
         return self.victim.address
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """All brokers."""
+        return [self.victim.address]
 
     def subscribers(self, tenant: str) -> list[Subscriber]:
         return self._subscribers[tenant]
@@ -111,10 +121,7 @@ class World:
         everybody = [*self.all_subscribers, *self.publishers, *self._fleeting]
         tasks = [asyncio.create_task(self._live(one)) for one in everybody]
         tasks.append(asyncio.create_task(self.trouble(seconds)))
-        await asyncio.sleep(seconds)
-        self.down = True
-        self.victim.die()
-        self.summary.kills += 1
+        await self.crash(seconds)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -125,15 +132,30 @@ class World:
         if self.connections:
             await asyncio.wait([one.lost for one in self.connections], timeout=self.patience)
 
+    async def crash(self, seconds: float) -> None:
+        """Kills the broker after so many seconds of traffic."""
+        await asyncio.sleep(seconds)
+        self.down = True
+        self.victim.die()
+        self.summary.kills += 1
+
     async def trouble(self, seconds: float) -> None:
         """Further faults during a round; none by default."""
 
+    def forgives(self, client, error: OSError) -> bool:
+        """Whether the broker may disconnect or refuse a client now, which then tries again."""
+        return False
+
     async def _live(self, client) -> None:
-        try:
-            await client.live()
-        except (OSError, TimeoutError) as error:
-            if not self.down:
-                self.ledger.problem("violations", f"{client}: {error!r}")
+        while True:
+            try:
+                return await client.live()
+            except OSError as error:
+                if self.down:
+                    return
+                if isinstance(error, TimeoutError) or not self.forgives(client, error):
+                    return self.ledger.problem("violations", f"{client}: {error!r}")
+            await asyncio.sleep(client.random.uniform(0, self.longest_pause))
 
     def recover(self) -> bool:
         """Starts the broker again, and returns whether it has started."""
@@ -143,36 +165,47 @@ class World:
         try:
             seconds = self.victim.revive()
         except RuntimeError as error:
-            self.ledger.problem("refusals", str(error).strip().splitlines()[-1])
+            self.refused_to_start(error)
             return False
         self.summary.worst_start_seconds = round(max(self.summary.worst_start_seconds, seconds), 3)
         self.down = False
         return True
 
+    def refused_to_start(self, error: RuntimeError) -> None:
+        self.ledger.problem("refusals", str(error).strip().splitlines()[-1])
+
     def check_retained(self) -> None:
         """Checks that a new subscriber gets the retained messages that were acknowledged last, or newer ones."""
         for tenant in TENANTS:
-            allowed = self.ledger.retained(tenant)
-            client = wire.Client(self.address, timeout=self.patience)
-            client.connect("", username=f"{tenant}/checker")
-            client.subscribe("retained/#", qos=0)
-            found: dict[str, bytes | str] = dict.fromkeys(allowed, ABSENT)
-            missing = {topic for topic, values in allowed.items() if ABSENT not in values}
-            try:
-                while missing:
-                    packet = client.expect(wire.PUBLISH, timeout=self.patience)
-                    found[packet.topic] = packet.payload or ABSENT
-                    missing.discard(packet.topic)
-                client.ping()
-                while packet := client.expect(wire.PUBLISH, timeout=0.02):
-                    found[packet.topic] = packet.payload or ABSENT
-            except TimeoutError:
-                pass
-            client.disconnect()
-            for topic, value in found.items():
-                if value not in allowed.get(topic, ()):
-                    newest = sorted(str(one[:40]) for one in allowed.get(topic, ()))
-                    self.ledger.problem("retained", f"{tenant} {topic} is {value[:40]}, not one of {newest}")
+            for address in self.addresses:
+                for sentence in self.wrong_retained(tenant, address):
+                    self.ledger.problem("retained", sentence)
+
+    def wrong_retained(self, tenant: str, address: tuple[str, int]) -> list[str]:
+        """Returns a sentence for each retained message that a new subscriber at a broker should not have got."""
+        allowed = self.ledger.retained(tenant)
+        client = wire.Client(address, timeout=self.patience)
+        client.connect("", username=f"{tenant}/checker")
+        client.subscribe("retained/#", qos=0)
+        found: dict[str, bytes | str] = dict.fromkeys(allowed, ABSENT)
+        missing = {topic for topic, values in allowed.items() if ABSENT not in values}
+        try:
+            while missing:
+                packet = client.expect(wire.PUBLISH, timeout=self.patience)
+                found[packet.topic] = packet.payload or ABSENT
+                missing.discard(packet.topic)
+            client.ping()
+            while packet := client.expect(wire.PUBLISH, timeout=0.02):
+                found[packet.topic] = packet.payload or ABSENT
+        except TimeoutError:
+            pass
+        client.disconnect()
+        sentences = []
+        for topic, value in found.items():
+            if value not in allowed.get(topic, ()):
+                newest = sorted(str(one[:40]) for one in allowed.get(topic, ()))
+                sentences.append(f"{tenant} {topic} is {value[:40]}, not one of {newest}")
+        return sentences
 
     # -- coming to rest
 
@@ -193,7 +226,7 @@ class World:
         self.ledger.settle(self.all_subscribers)
 
     def _at_rest(self) -> bool:
-        return all(one.finished for one in self.publishers) and not any(one.owed for one in self.all_subscribers)
+        return all(one.finished for one in self.publishers) and not any(self.ledger.owes(one) for one in self.all_subscribers)
 
 
 def run(victim: Victim, rounds: int, seed: int) -> Summary:

@@ -143,6 +143,12 @@ impl Engine {
         self.cluster.as_ref().map_or(Home::Each, |cluster| cluster.home_of_tenant(tenant))
     }
 
+    /// Whether wills and what sessions leave must wait: a slot of the cluster is being moved, or this broker has just been
+    /// started and does not know yet what has been subscribed to at others.
+    pub(crate) fn must_not_publish(&self) -> bool {
+        self.is_held() || self.cluster.as_ref().is_some_and(|cluster| !cluster.has_joined())
+    }
+
     /// Whether nothing is to be published now, because a slot of the cluster is being moved.
     pub fn is_held(&self) -> bool {
         self.cluster.as_ref().is_some_and(|cluster| cluster.is_held(self.clock.now()))

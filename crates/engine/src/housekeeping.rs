@@ -88,7 +88,7 @@ fn note(context: &Context, what: After) {
 }
 
 fn perform(context: &mut Context, task: Task) {
-    if publishes(&task) && context.engine.is_held() {
+    if publishes(&task) && context.engine.must_not_publish() {
         context.engine.agenda.schedule(context.worker.now.after(HELD_AGAIN), task);
         return;
     }
@@ -155,11 +155,12 @@ fn perform(context: &mut Context, task: Task) {
     }
 }
 
-/// Whether a task hands messages to sessions.
+/// Whether a task hands messages to sessions, or may have a session leave some to others.
 fn publishes(task: &Task) -> bool {
     matches!(
         task,
         Task::Publish { .. }
+            | Task::Expire { .. }
             | Task::ShareAgain(_)
             | Task::PublishOrphans
             | Task::PublishWill { .. }

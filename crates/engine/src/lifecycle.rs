@@ -211,7 +211,7 @@ impl Context {
     fn waits(&mut self, tenant: &Arc<Tenant>, will: &Message) -> bool {
         let publication = will.publication();
         let is_closed = |shard: Arc<DurableShard>| !shard.is_open();
-        if self.engine.is_held() {
+        if self.engine.must_not_publish() {
             return true;
         }
         tenant.shards.any_refuses()
@@ -221,7 +221,7 @@ impl Context {
     }
 
     fn wait_until_open(&self, task: Task) {
-        if self.engine.is_held() {
+        if self.engine.must_not_publish() {
             self.engine.agenda.schedule(self.worker.now.after(HELD_AGAIN), task);
             return;
         }
@@ -385,7 +385,7 @@ impl Context {
         commits: Commits,
     ) {
         if taken.iter().any(|waiting| waiting.stored().is_some())
-            || !taken.is_empty() && self.engine.is_held()
+            || !taken.is_empty() && self.engine.must_not_publish()
         {
             // Messages that are in the store only must be read, and no IO thread may wait for the disk.
             let task = Task::Give { session: session.clone(), ended, taken, commits };

@@ -99,6 +99,8 @@ pub struct Cluster {
     serves_until: AtomicU64,
     /// Whether the broker takes clients.
     takes_clients: AtomicBool,
+    /// Whether it ever has.
+    has_joined: AtomicBool,
     /// Which broker has which sessions, and what belongs to which tenant as a whole; `None`: each has its own.
     slots: Option<Arc<Slots>>,
     holds: Holds,
@@ -189,6 +191,7 @@ impl Cluster {
             origin,
             serves_until: AtomicU64::default(),
             takes_clients: AtomicBool::default(),
+            has_joined: AtomicBool::default(),
             slots,
             holds: Holds::default(),
             wills: Wills::default(),
@@ -301,6 +304,7 @@ impl Cluster {
     pub fn set_serves(&self, until: MonoTime, takes_clients: bool) {
         self.serves_until.store(until.as_millis(), Ordering::SeqCst);
         self.takes_clients.store(takes_clients, Ordering::SeqCst);
+        self.has_joined.fetch_or(takes_clients, Ordering::SeqCst);
     }
 
     /// Whether messages may be acknowledged now: subscriptions at other brokers wait until this one has heard of them. `now`
@@ -312,6 +316,11 @@ impl Cluster {
     /// Whether the broker takes clients: it has joined the cluster, and was not without the quorum for long.
     pub fn takes_clients(&self) -> bool {
         self.takes_clients.load(Ordering::SeqCst)
+    }
+
+    /// Whether the broker has joined the cluster since it was started.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.has_joined.load(Ordering::SeqCst)
     }
 
     /// Messages that are on their way to other brokers are about to be given up, because this one begins a new life.

@@ -195,7 +195,7 @@ impl Runner {
     /// Whether messages may be published now: no shard is closed or full, and no slot is being moved.
     fn may_publish(&self) -> bool {
         let engine = &self.context.engine;
-        !engine.shards.any_refuses() && !engine.is_held()
+        !engine.shards.any_refuses() && !engine.must_not_publish()
     }
 
     /// Closes all lanes, which gives their messages back.

@@ -24,6 +24,8 @@ pub async fn carry(peering: Arc<Peering>, peer: Identity, thread: u16) {
     let mut lives = peering.clustering.lives.subscribe();
     while peering.clustering.is_member(&peer) {
         match peering.dial(&peer.address, Purpose::Messages(thread)).await {
+            // Its next life must not get what was sent to this one, and may have been stored: that is given up first.
+            Ok(greeted) if greeted.outcome.peer.incarnation != peer.incarnation => {}
             Ok(greeted) => {
                 let (lost, is_lost) = oneshot::channel();
                 match hand_out(&peering, &peer, thread, greeted, Lost::to(lost)) {
