@@ -3,6 +3,7 @@
 use std::fmt;
 
 use barid_core::ids::PacketId;
+use fastrand::Rng;
 use statestore_proto::{Condition, Refusal, Version};
 
 /// Index of a key in [`KEYS`].
@@ -103,6 +104,33 @@ pub enum Packet {
     Got(PacketId),
     /// The broker has closed the connection, or refused it.
     Disconnect,
+}
+
+impl Command {
+    /// Returns a random command on a key. `own` is the value that names the client, `number` that of the request; `ttl` draws a
+    /// time to live.
+    pub fn random(
+        rng: &mut Rng,
+        key: Key,
+        (own, number): (Value, RequestNumber),
+        ttl: impl FnOnce(&mut Rng) -> Option<u64>,
+    ) -> Self {
+        let value = if key == LOCK { own } else { number };
+        let conditions = [Condition::Always, Condition::IfAbsent, Condition::IfAbsentOrEqual];
+        let condition = match key {
+            LOCK => Condition::IfAbsentOrEqual,
+            _ => conditions[rng.usize(..3)],
+        };
+        let ttl = ttl(rng);
+        match rng.u8(..10) {
+            0..5 => Self::Set(value, condition, ttl),
+            5..7 => Self::Get,
+            7 => Self::Del,
+            _ if key == LOCK => Self::VDel(own),
+            // A value that some request may have set.
+            _ => Self::VDel(rng.u32(..number.max(1))),
+        }
+    }
 }
 
 impl Told {

@@ -2,7 +2,6 @@
 
 use barid_store::memory::Disk;
 use fastrand::Rng;
-use statestore_proto::Condition;
 
 use super::broker::{Broker, Picture, orphans};
 use super::client::Client;
@@ -10,9 +9,7 @@ use super::promises::Promises;
 use crate::history::Event;
 use crate::linearizability::Moment;
 use crate::network::{ClientId, LinkId};
-use crate::packets::state_store::{
-    Command, FENCED, KEYS, Key, LOCK, Packet, Request, VOLATILE, Value,
-};
+use crate::packets::state_store::{Command, FENCED, KEYS, Key, Packet, Request, VOLATILE, Value};
 use crate::process;
 use crate::rules::Rules;
 use crate::world::{self, Beginning, Checker as _, Doing, Note, Story};
@@ -184,21 +181,9 @@ impl World {
             return;
         }
         let own = Value::try_from(id).expect("there are few clients");
-        let value = if key == LOCK { own } else { self.promises.next() };
-        let conditions = [Condition::Always, Condition::IfAbsent, Condition::IfAbsentOrEqual];
-        let condition = match key {
-            LOCK => Condition::IfAbsentOrEqual,
-            _ => conditions[self.rng.usize(..3)],
-        };
-        let ttl = (self.rng.f64() < self.story.ttl).then(|| self.rng.u64(1..600));
-        let command = match self.rng.u8(..10) {
-            0..5 => Command::Set(value, condition, ttl),
-            5..7 => Command::Get,
-            7 => Command::Del,
-            _ if key == LOCK => Command::VDel(own),
-            // A value that some request may have set.
-            _ => Command::VDel(self.rng.u32(..value.max(1))),
-        };
+        let (share, number) = (self.story.ttl, self.promises.next());
+        let ttl = |rng: &mut Rng| (rng.f64() < share).then(|| rng.u64(1..600));
+        let command = Command::random(&mut self.rng, key, (own, number), ttl);
         self.ask(id, key, command);
     }
 

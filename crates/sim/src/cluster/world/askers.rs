@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 
 use barid_peers::Placement;
 use fastrand::Rng;
-use statestore_proto::Condition;
 
 use super::super::node::{ASKERS, index_of};
 use super::World;
 use crate::history::Event;
 use crate::linearizability::Moment;
 use crate::network::{ClientId, LinkId, client_id};
-use crate::packets::state_store::{Command, FENCED, Key, LOCK, Packet, Request, Value};
+use crate::packets::state_store::{Command, FENCED, Key, Packet, Request, Value};
 use crate::state_store::client::Client;
 use crate::state_store::promises::Promises;
 use crate::world::Checker as _;
@@ -199,20 +198,7 @@ impl World {
         }
         let own = Value::try_from(asker).expect("there are few clients");
         let number = self.askers.promises.next();
-        let value = if key == LOCK { own } else { number };
-        let conditions = [Condition::Always, Condition::IfAbsent, Condition::IfAbsentOrEqual];
-        let condition = match key {
-            LOCK => Condition::IfAbsentOrEqual,
-            _ => conditions[self.rng.usize(..3)],
-        };
-        let command = match self.rng.u8(..10) {
-            0..5 => Command::Set(value, condition, None),
-            5..7 => Command::Get,
-            7 => Command::Del,
-            _ if key == LOCK => Command::VDel(own),
-            // A value that some request may have set.
-            _ => Command::VDel(self.rng.u32(..number.max(1))),
-        };
+        let command = Command::random(&mut self.rng, key, (own, number), |_| None);
         self.ask(asker, key, command);
     }
 
