@@ -13,10 +13,6 @@ import wire
 
 TOPICS = ("t/0", "t/1", "t/2")
 
-# Seconds that a subscriber must have stayed after a message was acknowledged, so that the message must have arrived. A broker
-# that is cut off or stopped disconnects its clients some seconds after the others have given them up.
-LATE = 10.0
-
 
 @dataclass
 class Stay:
@@ -80,7 +76,7 @@ class Ledger:
             received = set(stay.received)
             for one in self._sent:
                 had_to = (one.acknowledged is not None and one.topic == stay.topic and one.sent > stay.since
-                          and one.acknowledged + LATE < stay.until)
+                          and one.acknowledged + self._late < stay.until)
                 if had_to:
                     self.compared += 1
                     assert (one.publisher, one.number) in received, f"{one} did not reach {stay.broker} in {stay.since}..{stay.until}"

@@ -139,6 +139,52 @@ def test_a_clean_start_ends_the_session_wherever_it_is(homes, client):
         assert not stored(client, homes[1], client_id).connack.session_present
 
 
+class TestCleanStartOverAnotherBroker:
+    """CONNACK says that the old session is gone for good."""
+
+    def test_the_session_is_gone_when_connack_arrives(self, homes, client):
+        for home, reached in itertools.permutations(homes, 2):
+            for client_id in itertools.islice(clients_at(home, homes), 10):
+                assert not client(reached, client_id).connack.session_present
+                assert not stored(client, home, client_id).connack.session_present
+
+    def test_it_stays_gone_if_its_broker_is_killed(self, homes, client):
+        home, reached = homes[0], homes[1]
+        gone = list(itertools.islice(clients_at(home, homes), 10))
+        for client_id in gone:
+            client(reached, client_id)
+        home.kill9()
+        home.start()
+        homes.settles()
+        assert [client_id for client_id in gone if stored(client, home, client_id).connack.session_present] == []
+
+    def test_connack_waits_for_its_broker(self, homes, client):
+        home, reached = homes[1], homes[2]
+        client_id = next(clients_at(home, homes))
+        one = wire.Client(reached.address)
+        home.pause()
+        try:
+            one.send(wire.connect(client_id))
+            with pytest.raises(TimeoutError):
+                one.recv(0.4)
+        finally:
+            home.go_on()
+        assert one.expect(wire.CONNACK).reason == 0
+        one.drop()
+        homes.settles()
+
+    def test_it_does_not_wait_for_one_that_is_down(self, homes, client):
+        home, reached = homes[1], homes[2]
+        client_id = next(clients_at(home, homes))
+        home.kill9()
+        until(lambda: reached.states()[home.name] == "down")
+        begin = time.monotonic()
+        client(reached, client_id)
+        assert time.monotonic() - begin < 1
+        home.start()
+        homes.settles()
+
+
 def test_the_will_of_a_client_is_published_once(homes, client):
     watcher = client(homes[0])
     for broker in homes:

@@ -25,6 +25,8 @@ from networks import CutCluster, is_possible
 pytestmark = pytest.mark.skipif(not is_possible(), reason="needs the right to make network namespaces")
 
 FAULT_SECONDS = float(os.environ.get("FAULT_SECONDS", 40))
+FAULTS_LAST = (0.5, 1.2, 3, 8) if FAULT_SECONDS < 100 else (0.5, 1.2, 3, 8, 30)
+"""Seconds for which a random fault lasts."""
 
 
 @pytest.fixture
@@ -178,13 +180,13 @@ def test_a_broker_that_starts_alone_waits_for_the_quorum(client):
 
 
 def test_what_is_acknowledged_arrives(cluster):
-    """Random cuts and stops, with publishers and subscribers at all brokers: a subscriber that stays connected gets every message
+    """Random cuts, stops and kills, with publishers and subscribers at all brokers: a subscriber that stays connected gets every message
     that was published after its SUBACK and was acknowledged, in the order of each publisher.
     """
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
     print(f"FAULT_SEED={seed}")
     chance = random.Random(seed)
-    ledger = Ledger(cluster, seed)
+    ledger = Ledger(cluster, seed, late=2 + max(FAULTS_LAST))
     with ledger:
         until_then = time.monotonic() + FAULT_SECONDS
         while time.monotonic() < until_then:
@@ -197,7 +199,7 @@ def test_what_is_acknowledged_arrives(cluster):
 
 
 def test_slots_move_meanwhile():
-    """Random cuts and stops while slots move: whatever becomes of a move, each slot is at one broker afterwards, with its sessions,
+    """Random cuts, stops and kills while slots move: whatever becomes of a move, each slot is at one broker afterwards, with its sessions,
     and all brokers know which.
     """
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
@@ -259,8 +261,9 @@ def fault(cluster: CutCluster, chance: random.Random) -> None:
     """Something happens, lasts for a while, and is over."""
     network, one = cluster.network, chance.randrange(3)
     other = (one + chance.choice((1, 2))) % 3
-    kind = chance.choice(["cut off", "cut both", "cut", "stop", "peace"])
-    print(f"{kind} {one} {other}")
+    kind = chance.choice(["cut off", "cut both", "cut", "stop", "kill", "peace"])
+    seconds = chance.choice(FAULTS_LAST)
+    print(f"{kind} {one} {other} {seconds} s")
     match kind:
         case "cut off":
             network.cut_off(one)
@@ -270,7 +273,11 @@ def fault(cluster: CutCluster, chance: random.Random) -> None:
             network.cut(one, other)
         case "stop":
             cluster[one].pause()
-    time.sleep(chance.choice((0.5, 1.2, 3, 8)))
+        case "kill":
+            cluster[one].kill9()
+    time.sleep(seconds)
     network.mend()
+    if kind == "kill":
+        cluster[one].start()
     cluster[one].go_on()
     time.sleep(chance.choice((0.3, 2)))

@@ -18,7 +18,7 @@ use crate::durable::{Durable, Shards};
 use crate::limits::{Limits, QueueOverflow, Quota, ShareStrategy};
 use crate::metrics::{Counters, Totals};
 use crate::queued::Queued;
-use crate::quotas::{Pace, Pass, Quotas};
+use crate::quotas::{Elsewhere, Pace, Pass, Quotas};
 use crate::random::Random;
 use crate::replicated::{OfTenant, Replicated};
 use crate::retained::Retained;
@@ -110,14 +110,15 @@ struct ThreadLocal {
 
 impl Account {
     /// Creates the account of a tenant for `workers` threads. `before` contains the counts of an earlier
-    /// tenant of the same name. `replicated`: in a cluster, the objects of which all brokers have replicas.
+    /// tenant of the same name. `replicated`: in a cluster, the objects of which all brokers have replicas. `elsewhere`: what
+    /// the tenant uses at other brokers.
     pub fn new(
         (number, name): (u64, &str),
         settings: TenantSettings,
         shards: Arc<Shards>,
         (workers, random): (usize, Random),
         before: Option<Box<Totals>>,
-        replicated: Option<&Arc<Replicated>>,
+        (replicated, elsewhere): (Option<&Arc<Replicated>>, Arc<Elsewhere>),
     ) -> Self {
         let replicas = replicated
             .map(|replicated| OfTenant { replicated: Arc::clone(replicated), tenant: name.into() });
@@ -126,7 +127,7 @@ impl Account {
             name: name.into(),
             retained: RwLock::new(Retained::new(random.number(), replicas)),
             queued: Queued::default(),
-            quotas: Quotas::new(&settings.limits),
+            quotas: Quotas::new(&settings.limits, elsewhere),
             traced: Traced::default(),
             shards,
             random,
@@ -209,12 +210,22 @@ impl Account {
                 QueueOverflow::Block => Overflow::Block,
             },
             tenant: Room {
-                messages: left(limits.max_tenant_queued_messages, self.queued.messages()),
-                bytes: left(limits.max_tenant_queued_bytes, self.queued.bytes()),
+                messages: left(limits.max_tenant_queued_messages, self.queued_messages()),
+                bytes: left(limits.max_tenant_queued_bytes, self.queued_bytes()),
             },
             user_bytes: usize::MAX,
         };
         (of_queue, limits.max_user_queued_bytes)
+    }
+
+    /// Number of messages that wait in the queues of the tenant's sessions at all brokers.
+    fn queued_messages(&self) -> usize {
+        self.queued.messages().saturating_add(self.quotas.elsewhere().queued_messages())
+    }
+
+    /// Bytes of these.
+    fn queued_bytes(&self) -> usize {
+        self.queued.bytes().saturating_add(self.quotas.elsewhere().queued_bytes())
     }
 
     /// Gives a user the limits that it has of its own now. The caller holds none of the tenant's locks.
@@ -258,7 +269,7 @@ impl Account {
             DropReason::UserRetainedBytes => Quota::MaxUserRetainedBytes,
             DropReason::TenantQueue => {
                 let most = self.limits().max_tenant_queued_messages;
-                if self.queued.messages() >= most {
+                if self.queued_messages() >= most {
                     Quota::MaxTenantQueuedMessages
                 } else {
                     Quota::MaxTenantQueuedBytes

@@ -75,6 +75,13 @@ pub enum Task {
         /// Called when the end of the session is durable.
         done: Tell,
     },
+    /// Ends a session whose client has connected to another broker.
+    EndOld {
+        /// The session.
+        session: SessionRef,
+        /// When the client connected to the other broker, in microseconds since the Unix epoch.
+        at: u64,
+    },
     /// Wakes a queue in which something is due.
     WakeQueue {
         /// The queue.
@@ -135,6 +142,7 @@ impl Task {
             | Self::PublishLeftWill { .. }
             | Self::Give { .. }
             | Self::End { .. }
+            | Self::EndOld { .. }
             | Self::Move(_)
             | Self::Publish { .. }
             | Self::Note(_) => true,

@@ -1,4 +1,4 @@
-//! Messages that another broker sends to the sessions of this one.
+//! What another broker sends to the sessions of this one, and to its state store.
 
 use barid_core::commits::Commits;
 use barid_core::durable::RetainedRecord;
@@ -33,11 +33,25 @@ impl Context {
         scratch: &mut Run,
         budget: &mut Budget,
     ) -> Result<Commits, Malformed> {
-        let is_of_state = matches!(run.to, Destination::StateStore(_) | Destination::Inquirer(_));
-        match is_of_state {
-            true => self.on_state(from, run, packets, scratch, budget),
-            false => self.deliver(run, packets, scratch, budget),
+        match run.to {
+            Destination::StateStore(_) | Destination::Inquirer(_) => {
+                self.on_state(from, run, packets, scratch, budget)
+            }
+            Destination::OldSession(at) => Ok(self.on_clean_start(run, at)),
+            Destination::Sessions | Destination::Shared(_) => {
+                self.deliver(run, packets, scratch, budget)
+            }
         }
+    }
+
+    /// A client has connected to another broker with Clean Start: its session here ends.
+    fn on_clean_start(&mut self, run: &RemoteRun<'_>, at: u64) -> Commits {
+        let Some(tenant) = self.engine.tenants.get(run.tenant) else { return Commits::default() };
+        let session = tenant.sessions.entry(run.publisher).get().cloned();
+        let Some(session) = session else { return Commits::default() };
+        let commits = self.end_old_session(&tenant, &session, at);
+        // In a closed shard it stays, and nobody is to wait.
+        if commits.are_lost() { Commits::default() } else { commits }
     }
 
     /// Handles a request to the state store, or what a client is told that has asked one.
@@ -61,7 +75,9 @@ impl Context {
                 }
                 Commits::default()
             }
-            Destination::Sessions | Destination::Shared(_) => Commits::default(),
+            Destination::Sessions | Destination::Shared(_) | Destination::OldSession(_) => {
+                Commits::default()
+            }
         });
         scratch.clear();
         commits

@@ -246,7 +246,7 @@ impl Engine {
             return;
         }
         if begins_anew || (expiry == 0 && session.is_online()) {
-            self.end(session, ReasonCode::SessionTakenOver);
+            self.agenda.schedule(self.clock.now(), Task::EndOld { session, at });
         } else {
             session.close_connection(ReasonCode::SessionTakenOver);
         }

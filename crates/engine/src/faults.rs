@@ -104,6 +104,12 @@ pub enum Rule {
     AcknowledgeWhenDone,
     /// SUBACK leaves when all brokers that may acknowledge messages have heard of the subscription.
     AnswerSubscribeWhenHeard,
+    /// Messages are acknowledged if the broker has the quorum of its cluster after they were routed.
+    AcknowledgeWithQuorum,
+    /// A heartbeat, which may let another broker acknowledge messages, stands behind what that one has to hear before.
+    BeatBehindFilters,
+    /// CONNACK with Session Present 0 leaves when the previous session is durably removed at the broker that has it.
+    ConnectWhenGoneElsewhere,
     /// Messages of another broker are acknowledged when they are durable here.
     DoneWhenDurable,
     /// Messages that another broker sends again are handed on once.

@@ -103,6 +103,10 @@ fn perform(context: &mut Context, task: Task) {
             let commits = context.publish_message(&tenant, publisher, &message.publication());
             context.engine.agenda.after(commits, After::Tell(done));
         }
+        Task::EndOld { session, at } => {
+            let Some(tenant) = context.tenant_of(&session) else { return };
+            context.end_old_session(&tenant, &session, at);
+        }
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
         Task::ShareAgain(run) => context.share_again(*run),

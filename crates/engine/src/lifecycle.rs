@@ -117,10 +117,36 @@ impl Context {
         session: &SessionRef,
         reason: ReasonCode,
     ) -> Commits {
+        self.end_session_if(tenant, session, reason, || true)
+    }
+
+    /// Ends a session whose client has connected to another broker, unless it has connected to this one since `at`, in
+    /// microseconds since the Unix epoch.
+    pub(crate) fn end_old_session(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        session: &SessionRef,
+        at: u64,
+    ) -> Commits {
+        let is_old = || session.state().connected_at <= at;
+        self.end_session_if(tenant, session, ReasonCode::SessionTakenOver, is_old)
+    }
+
+    fn end_session_if(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        session: &SessionRef,
+        reason: ReasonCode,
+        is_meant: impl FnOnce() -> bool,
+    ) -> Commits {
         let retired = {
+            // Under this lock clients connect.
             let mut entry = tenant.sessions.entry(&session.client_id);
             if session.has_left() {
                 return session.lost();
+            }
+            if !is_meant() {
+                return Commits::default();
             }
             if entry.get().is_some_and(|present| present.id == session.id) {
                 entry.remove();

@@ -71,7 +71,7 @@ impl Observer {
             return Err(Unobservable::Shared);
         }
         let limits = tenant.limits();
-        if tenant.index.subscription_count() >= limits.max_tenant_subscriptions {
+        if tenant.subscriptions() >= limits.max_tenant_subscriptions {
             return Err(Unobservable::Limited(Quota::MaxTenantSubscriptions));
         }
         if !tenant.index.admits(filter, limits.max_pattern_levels) {

@@ -1,4 +1,4 @@
-//! The topics `$SYS/broker/…`: information about the broker and about the tenant, for the tenant's clients.
+//! The topics `$SYS/broker/…` and `$SYS/cluster/…`: information about the broker and about the tenant, for the tenant's clients.
 //!
 //! The topic names are those that other brokers use. All counts are the tenant's own.
 
@@ -53,7 +53,8 @@ pub fn publish(context: &mut Context, tenant: &Arc<Tenant>) {
         return;
     }
     let values = values(tenant, engine.clock.uptime());
-    for (topic, value) in values {
+    let of_cluster = engine.cluster.as_ref().map_or_else(Vec::new, |_| of_cluster(tenant));
+    for (topic, value) in values.into_iter().chain(of_cluster) {
         retain(context, tenant, topic, &value);
     }
 }
@@ -80,6 +81,20 @@ fn retain(context: &mut Context, tenant: &Arc<Tenant>, topic: &str, value: &str)
     };
     let nobody = Publisher { session: 0, client_id: "", holder: None };
     context.publish_message(tenant, nobody, &publication);
+}
+
+/// What the tenant uses at all brokers of the cluster together, as far as they have told.
+fn of_cluster(tenant: &Tenant) -> Vec<(&'static str, String)> {
+    let (used, elsewhere) = (tenant.used(), tenant.quotas.elsewhere());
+    let counts = [
+        ("$SYS/cluster/connections/count", used.connections, elsewhere.connections()),
+        ("$SYS/cluster/clients/total", used.sessions, elsewhere.sessions()),
+        ("$SYS/cluster/subscriptions/count", used.subscriptions, elsewhere.subscriptions()),
+        ("$SYS/cluster/store/messages/count", used.queued_messages, elsewhere.queued_messages()),
+        ("$SYS/cluster/store/messages/bytes", used.queued_bytes, elsewhere.queued_bytes()),
+    ];
+    let sum = |(topic, here, there): (_, u64, usize)| (topic, (here + there as u64).to_string());
+    counts.map(sum).into()
 }
 
 fn values(tenant: &Tenant, uptime: Duration) -> Vec<(&'static str, String)> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use barid_core::time::{MonoTime, WallTime};
 use barid_core::topic_index::{SubscribeOptions, TopicIndex};
+use barid_peers::Used;
 use hashbrown::HashMap;
 use mqtt_proto::topic;
 
@@ -110,6 +111,25 @@ impl Tenant {
             remote.unsubscribed(filter);
         }
         existed
+    }
+
+    /// Number of subscriptions of its sessions at all brokers.
+    pub fn subscriptions(&self) -> usize {
+        let here = self.index.subscription_count();
+        here.saturating_add(self.account.quotas.elsewhere().subscriptions())
+    }
+
+    /// What the tenant uses here of what its limits allow at all brokers together.
+    pub(crate) fn used(&self) -> Used {
+        let Account { quotas, queued, .. } = &*self.account;
+        Used {
+            connections: quotas.usage().connections() as u64,
+            sessions: self.sessions.len() as u64,
+            subscriptions: self.index.subscription_count() as u64,
+            queued_messages: queued.messages() as u64,
+            queued_bytes: queued.bytes() as u64,
+            spent: quotas.usage().spent(),
+        }
     }
 
     /// The broker that has the state store of the tenant, and its entities with their bindings.
@@ -328,7 +348,15 @@ impl Tenants {
         let (shards, counting) = (Arc::clone(&self.shards), (self.workers, self.random));
         let cluster = self.cluster.as_ref();
         let replicated = cluster.map(|(_, replicated)| replicated);
-        let account = Account::new((number, name), settings, shards, counting, before, replicated);
+        let elsewhere = cluster.map(|(cluster, _)| cluster.elsewhere(name)).unwrap_or_default();
+        let account = Account::new(
+            (number, name),
+            settings,
+            shards,
+            counting,
+            before,
+            (replicated, elsewhere),
+        );
         let tenant = Arc::new(Tenant::new(account, cluster.map(|(cluster, _)| cluster)));
         self.shards.name_tenant(tenant.stored_number(), name);
         if let Some(tracing) = self.message_tracing.get() {

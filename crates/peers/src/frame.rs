@@ -13,6 +13,7 @@ use crate::error::{FrameError, NONCE, PROOF, Refusal};
 use crate::heartbeat::Heartbeat;
 use crate::identity::{Identity, Purpose};
 use crate::inquiry::{Inquiry, Told};
+use crate::used::Used;
 use crate::wire::{Reader, put_text, put_u16, put_u64};
 
 /// Length of what precedes the fields: the length of the frame and its kind.
@@ -88,6 +89,15 @@ pub enum Frame<'a> {
     },
     /// The snapshot of the wills ends.
     WillsTold,
+    /// What tenants use at the speaker is told anew: nothing of what was told before counts.
+    UsagesBegin,
+    /// What a tenant uses at the speaker.
+    Used {
+        /// The tenant.
+        tenant: &'a str,
+        /// What it uses.
+        used: Used,
+    },
     /// Messages.
     Run(Run<'a>),
     /// All messages up to this sequence number are at their destinations, and durable where they have to be.
@@ -125,7 +135,10 @@ pub enum Frame<'a> {
     Compared,
     /// A slot is to be moved: the hearer is to publish nothing for [`HOLD_MS`], and to wait until nothing that it has
     /// published is under way.
-    Hold,
+    Hold {
+        /// The slot.
+        slot: u16,
+    },
     /// The hearer publishes nothing, and nothing is under way.
     Held,
     /// A part of the records of a slot.
@@ -248,6 +261,9 @@ pub enum Destination<'a> {
     StateStore(Inquiry<'a>),
     /// The client that has asked the state store.
     Inquirer(Told),
+    /// The session of the publisher itself, which has connected to the speaker with Clean Start at this time, in microseconds
+    /// since the Unix epoch: it ends, unless the client has connected to the hearer since. There are no messages.
+    OldSession(u64),
 }
 
 impl Frame<'_> {
@@ -287,12 +303,13 @@ impl Frame<'_> {
             Self::Ready
             | Self::SnapshotBegins
             | Self::WillsTold
+            | Self::UsagesBegin
             | Self::Leaving
             | Self::Compared
-            | Self::Hold
             | Self::Held
             | Self::Staged
             | Self::Active => {}
+            Self::Hold { slot } => put_u16(out, *slot),
             Self::Part(bytes) => out.extend_from_slice(bytes),
             Self::Stage { slot, generation, hash } => {
                 put_u16(out, *slot);
@@ -330,6 +347,10 @@ impl Frame<'_> {
             Self::NoWill { tenant, client } => {
                 put_text(out, tenant);
                 put_text(out, client);
+            }
+            Self::Used { tenant, used } => {
+                put_text(out, tenant);
+                used.encode(out);
             }
             Self::Client(client) => {
                 put_text(out, client.address);
@@ -380,6 +401,8 @@ impl Frame<'_> {
             Self::Will(_) => 24,
             Self::NoWill { .. } => 25,
             Self::WillsTold => 26,
+            Self::UsagesBegin => 27,
+            Self::Used { .. } => 28,
             Self::Run(_) => RUN,
             Self::Done(_) => 33,
             Self::Client(_) => 48,
@@ -387,7 +410,7 @@ impl Frame<'_> {
             Self::Digests { .. } => 65,
             Self::Listing { .. } => 66,
             Self::Compared => 67,
-            Self::Hold => 80,
+            Self::Hold { .. } => 80,
             Self::Held => 81,
             Self::Part(_) => 82,
             Self::Stage { .. } => 83,
@@ -419,6 +442,7 @@ impl Run<'_> {
             Destination::Shared(_) => SHARED,
             Destination::StateStore(_) => STATE_STORE,
             Destination::Inquirer(_) => INQUIRER,
+            Destination::OldSession(_) => OLD_SESSION,
         };
         let retains = if self.retaining.is_some() { RETAINS } else { 0 };
         out.push(u8::from(self.is_v5) | to | retains);
@@ -427,6 +451,7 @@ impl Run<'_> {
             Destination::Shared(group) => put_text(out, group),
             Destination::StateStore(inquiry) => inquiry.encode(out),
             Destination::Inquirer(told) => told.encode(out),
+            Destination::OldSession(at) => put_u64(out, *at),
         }
         if let Some(Retaining { stamp, user }) = self.retaining {
             put_u64(out, stamp.time);
@@ -441,6 +466,7 @@ const SHARED: u8 = 2;
 const RETAINS: u8 = 4;
 const STATE_STORE: u8 = 8;
 const INQUIRER: u8 = 16;
+const OLD_SESSION: u8 = 32;
 
 /// Sets the length of the frame that begins here and that `behind` bytes follow.
 fn set_len(frame: &mut [u8], behind: usize) {
@@ -522,17 +548,20 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
         }),
         25 => Frame::NoWill { tenant: fields.text()?, client: fields.text()? },
         26 => Frame::WillsTold,
+        27 => Frame::UsagesBegin,
+        28 => Frame::Used { tenant: fields.text()?, used: Used::decode(&mut fields)? },
         RUN => {
             let (sequence, tenant, publisher) = (fields.u64()?, fields.text()?, fields.text()?);
             let flags = fields.u8()?;
-            if flags >= INQUIRER << 1 {
+            if flags >= OLD_SESSION << 1 {
                 return Err(FrameError::Value);
             }
-            let to = match flags & (SHARED | STATE_STORE | INQUIRER) {
+            let to = match flags & (SHARED | STATE_STORE | INQUIRER | OLD_SESSION) {
                 0 => Destination::Sessions,
                 SHARED => Destination::Shared(fields.text()?),
                 STATE_STORE => Destination::StateStore(Inquiry::decode(&mut fields)?),
                 INQUIRER => Destination::Inquirer(Told::decode(&mut fields)?),
+                OLD_SESSION => Destination::OldSession(fields.u64()?),
                 _ => return Err(FrameError::Value),
             };
             let retaining = match flags & RETAINS {
@@ -578,7 +607,7 @@ fn frame(kind: u8, fields: &[u8]) -> Result<Frame<'_>, FrameError> {
             objects: fields.rest(),
         },
         67 => Frame::Compared,
-        80 => Frame::Hold,
+        80 => Frame::Hold { slot: fields.u16()? },
         81 => Frame::Held,
         82 => Frame::Part(fields.rest()),
         83 => Frame::Stage { slot: fields.u16()?, generation: fields.u64()?, hash: fields.u64()? },

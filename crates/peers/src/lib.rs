@@ -44,6 +44,7 @@ mod interest;
 mod members;
 mod outgoing;
 mod placement;
+mod used;
 mod wire;
 
 pub use announced::{Announced, Part};
@@ -61,3 +62,4 @@ pub use interest::Interest;
 pub use members::{Event, Member, Members, State, Timing};
 pub use outgoing::Outgoing;
 pub use placement::{HOMES_MAX, Placement, SLOTS_MAX};
+pub use used::{RATES, Used};

@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
         let is_qos0 = self.packets.first().is_some_and(|flags| flags & 0b110 == 0);
         match self.to {
             Destination::Sessions | Destination::Shared(_) => !is_qos0,
-            Destination::StateStore(_) => true,
+            Destination::StateStore(_) | Destination::OldSession(_) => true,
             Destination::Inquirer(_) => false,
         }
     }

@@ -16,9 +16,15 @@ pub(super) struct Holds(Arc<Shared>);
 struct Shared {
     /// The time at which the last hold ends, in milliseconds; 0: there is none.
     until: AtomicU64,
-    /// The number of each hold, and when it ends.
-    all: Mutex<Vec<(u64, MonoTime)>>,
+    all: Mutex<Vec<Held>>,
     begun: AtomicU64,
+}
+
+/// A hold that is in force.
+struct Held {
+    number: u64,
+    slot: u16,
+    until: MonoTime,
 }
 
 /// A time in which nothing is published. Ends when this is dropped, if it has not ended before.
@@ -28,9 +34,9 @@ pub struct Hold {
 }
 
 impl Holds {
-    pub fn begin(&self, until: MonoTime) -> Hold {
+    pub fn begin(&self, slot: u16, until: MonoTime) -> Hold {
         let number = self.0.begun.fetch_add(1, Ordering::Relaxed);
-        self.change(|all| all.push((number, until)));
+        self.change(|all| all.push(Held { number, slot, until }));
         Hold { holds: self.clone(), number }
     }
 
@@ -39,10 +45,16 @@ impl Holds {
         now.as_millis() < self.0.until.load(Ordering::SeqCst)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<(u64, MonoTime)>)) {
+    /// Whether one of them is in force for the move of this slot.
+    pub fn are_for(&self, slot: u16, now: MonoTime) -> bool {
+        self.are_in_force(now)
+            && self.0.all.lock().iter().any(|held| held.slot == slot && now < held.until)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Held>)) {
         let mut all = self.0.all.lock();
         change(&mut all);
-        let last = all.iter().map(|(_, until)| until.as_millis()).max();
+        let last = all.iter().map(|held| held.until.as_millis()).max();
         self.0.until.store(last.unwrap_or(0), Ordering::SeqCst);
     }
 }
@@ -51,14 +63,15 @@ impl Hold {
     /// Lets the hold end later.
     pub fn extend(&self, until: MonoTime) {
         self.holds.change(|all| {
-            all.iter_mut().filter(|(number, _)| *number == self.number).for_each(|it| it.1 = until);
+            let mut own = all.iter_mut().filter(|held| held.number == self.number);
+            own.by_ref().for_each(|held| held.until = until);
         });
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.holds.change(|all| all.retain(|(number, _)| *number != self.number));
+        self.holds.change(|all| all.retain(|held| held.number != self.number));
     }
 }
 
@@ -69,9 +82,10 @@ mod tests {
     #[test]
     fn the_last_hold_to_end_counts() {
         let (holds, at) = (Holds::default(), MonoTime::from_millis);
-        let first = holds.begin(at(10));
-        let second = holds.begin(at(20));
+        let first = holds.begin(1, at(10));
+        let second = holds.begin(2, at(20));
         assert!(holds.are_in_force(at(19)) && !holds.are_in_force(at(20)));
+        assert!(holds.are_for(2, at(19)) && !holds.are_for(2, at(20)) && !holds.are_for(1, at(19)));
         drop(second);
         assert!(holds.are_in_force(at(9)) && !holds.are_in_force(at(10)));
         first.extend(at(30));

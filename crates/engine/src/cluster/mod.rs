@@ -25,6 +25,7 @@ mod link;
 mod remote;
 mod replicas;
 mod slots;
+mod usages;
 mod wills;
 
 pub use heard::{Forgetting, RemoteSubscriber};
@@ -36,6 +37,7 @@ pub(crate) use remote::Origin;
 pub use remote::{MemberRef, Remote};
 pub use replicas::{ReplicaCounts, Replicas};
 pub use slots::{Moved, Owner, Slots};
+pub use usages::UsagesTold;
 pub use wills::{KeptWill, Orphan, WillsTold};
 
 use std::sync::Arc;
@@ -54,6 +56,7 @@ use crate::random::Random;
 use crate::sync::{Mutex, RwLock};
 use heard::Heard;
 use holds::Holds;
+use usages::{Usages, UsedThere};
 use wills::{Kept, Wills};
 
 /// The subscriptions of other brokers to topics of one tenant.
@@ -66,6 +69,9 @@ const AS_PUBLISHED: SubscribeOptions = SubscribeOptions {
     retain_as_published: true,
     identifier: None,
 };
+
+/// By how many microseconds the clock of another broker may be ahead.
+const AHEAD_MAX: u64 = 60_000_000;
 
 /// Whoever tells the other brokers what happens here. Each call returns at once.
 pub trait Teller: Send + Sync {
@@ -105,8 +111,11 @@ pub struct Cluster {
     slots: Option<Arc<Slots>>,
     holds: Holds,
     wills: Wills,
+    usages: Usages,
     /// Number of times that messages for other brokers were given up because this one has begun a new life.
     lives: AtomicU64,
+    /// The time of the last CONNECT in the cluster, as far as is known here, in microseconds since the Unix epoch.
+    last_connect: AtomicU64,
     random: Random,
 }
 
@@ -143,6 +152,8 @@ struct Place {
     replicas: Replicas,
     /// The wills that this broker keeps for it.
     kept: Mutex<Kept>,
+    /// What each tenant uses there.
+    used: Mutex<UsedThere>,
 }
 
 /// The number of other brokers and of threads with links.
@@ -195,7 +206,9 @@ impl Cluster {
             slots,
             holds: Holds::default(),
             wills: Wills::default(),
+            usages: Usages::default(),
             lives: AtomicU64::default(),
+            last_connect: AtomicU64::default(),
             random,
         };
         if let Some(slots) = &cluster.slots {
@@ -222,15 +235,20 @@ impl Cluster {
         self.slots.as_ref()
     }
 
-    /// Lets nothing be published here before `until`, unless the returned value is dropped before.
-    pub fn hold(&self, until: MonoTime) -> Hold {
-        self.holds.begin(until)
+    /// Lets nothing be published here before `until`, unless the returned value is dropped before, because a slot is moved.
+    pub fn hold(&self, slot: u16, until: MonoTime) -> Hold {
+        self.holds.begin(slot, until)
     }
 
     /// Whether nothing is to be published now, because a slot is being moved.
     #[inline]
     pub fn is_held(&self, now: MonoTime) -> bool {
         self.holds.are_in_force(now)
+    }
+
+    /// Whether this slot is being moved, so that nothing may be sent to its sessions.
+    pub(crate) fn is_held_for(&self, slot: u16, now: MonoTime) -> bool {
+        self.holds.are_for(slot, now)
     }
 
     /// Whether all messages for other brokers that can be reached have been acknowledged.
@@ -285,6 +303,12 @@ impl Cluster {
         self.at(member).is_up.load(Ordering::SeqCst)
     }
 
+    /// Whether it will be known of another broker that it has what it is sent now, or that it is down.
+    pub fn answers(&self, member: MemberRef) -> bool {
+        let place = self.at(member);
+        [&place.is_up, &place.is_waited_for].into_iter().any(|it| it.load(Ordering::SeqCst))
+    }
+
     /// Another broker can be reached, or it cannot.
     pub fn set_up(&self, member: MemberRef, is_up: bool) {
         self.at(member).is_up.store(is_up, Ordering::SeqCst);
@@ -333,6 +357,7 @@ impl Cluster {
     pub fn is_down(&self, member: MemberRef) -> (usize, Vec<LeftRun>, Option<Forgetting>) {
         self.set_up(member, false);
         self.set_waited_for(member, false);
+        self.on_usages(member);
         let place = self.at(member);
         let forgetting = place.heard.clear().then(|| self.forgetting(member));
         let inbound = std::mem::take(&mut *place.inbound.lock());
@@ -399,6 +424,22 @@ impl Cluster {
     #[must_use]
     pub fn on_told(&self, member: MemberRef) -> Option<Forgetting> {
         self.at(member).heard.end().then(|| self.forgetting(member))
+    }
+
+    /// Returns the time of a CONNECT at the wall time `wall`, both in microseconds since the Unix epoch. It is later than
+    /// that of each CONNECT that other brokers have told of, whatever their clocks show.
+    pub(crate) fn connect_time(&self, wall: u64) -> u64 {
+        let next = |last: u64| wall.max(last + 1);
+        let last = self
+            .last_connect
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(next(last)));
+        next(last.unwrap_or_else(|last| last))
+    }
+
+    /// A client has connected to another broker, at `at`, of which this one hears at the wall time `wall`.
+    pub(crate) fn has_connected(&self, at: u64, wall: u64) {
+        // A clock that is further ahead is wrong, and must not set those of all brokers.
+        self.last_connect.fetch_max(at.min(wall + AHEAD_MAX), Ordering::SeqCst);
     }
 
     /// A client has connected to this broker, at a wall time in microseconds since the Unix epoch. `begins_anew`: with

@@ -11,7 +11,7 @@ use barid_peers::{Destination, Inquiry, Retaining, Run, Told};
 use mqtt_proto::QoS;
 
 use super::link::HeldRun;
-use super::{Cluster, Home, KeptWill, RemoteIndex, RemoteSubscriber};
+use super::{Cluster, Home, KeptWill, Owner, RemoteIndex, RemoteSubscriber};
 use crate::durable::Commits;
 use crate::names::is_local;
 use crate::progress::Sources;
@@ -227,6 +227,22 @@ impl Remote {
         let to = (member, Destination::Shared(shared));
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
         self.send_to(origin, to, messages, index..index + 1, may_be_lost) == 0
+    }
+
+    /// Ends the session that a client has at another broker, unless it has connected to that one since `at`, in microseconds
+    /// since the Unix epoch. Returns what must be done before it has ended for good.
+    pub(crate) fn end_old_session(&self, worker: &Worker, client_id: &str, at: u64) -> Commits {
+        let owner =
+            self.cluster.slots().map(|slots| slots.owner_of_session(&self.tenant, client_id));
+        let Some(Owner::Elsewhere(home)) = owner else { return Commits::default() };
+        // While it is down, the session stays there.
+        let home = self.cluster.place(&home).filter(|home| self.cluster.answers(*home));
+        let Some(home) = home else { return Commits::default() };
+        let link = self.cluster.link(worker.id, home);
+        let to = Destination::OldSession(at);
+        let run = Run::unnumbered(&self.tenant, client_id, to, true, &[]);
+        let sequence = link.add(run, 0, false).expect("a run that must not be lost is added");
+        Commits::one(link.source(), sequence)
     }
 
     /// Whether the broker that has the state store takes requests now.

@@ -209,6 +209,7 @@ enum To {
     Shared,
     StateStore(Inquiry<'static>),
     Inquirer(Told),
+    OldSession(u64),
 }
 
 impl Names {
@@ -221,6 +222,7 @@ impl Names {
                 (To::StateStore(Inquiry { user: "", ..inquiry }), inquiry.user)
             }
             Destination::Inquirer(told) => (To::Inquirer(told), ""),
+            Destination::OldSession(at) => (To::OldSession(at), ""),
         };
         self.text.clear();
         self.text.extend([run.tenant, run.publisher, last]);
@@ -240,6 +242,7 @@ impl Names {
             To::Shared => Destination::Shared(last),
             To::StateStore(inquiry) => Destination::StateStore(Inquiry { user: last, ..inquiry }),
             To::Inquirer(told) => Destination::Inquirer(told),
+            To::OldSession(at) => Destination::OldSession(at),
         };
         let retaining = self.stamp.map(|stamp| Retaining { stamp, user: last });
         Run { sequence, tenant, publisher, to, is_v5: self.is_v5, retaining, packets: &[] }

@@ -6,8 +6,9 @@ use barid_core::durable::records::decode_message;
 use barid_peers::{Change, Frame, FrameError, Heartbeat, Identity, Part};
 
 use super::{Membership, Watcher};
-use crate::cluster::{Cluster, KeptWill, MemberRef, WillsTold};
+use crate::cluster::{Cluster, KeptWill, MemberRef, UsagesTold, WillsTold};
 use crate::engine::Engine;
+use crate::faults::{Rule, holds};
 
 /// What a broker says on a control link that it has opened.
 #[derive(Debug, Default)]
@@ -17,6 +18,7 @@ pub struct Speaker {
     /// The last version that it has told as a whole.
     last_told: Option<u64>,
     wills: WillsTold,
+    usages: UsagesTold,
     heartbeat: Option<Heartbeat>,
 }
 
@@ -29,6 +31,9 @@ impl Speaker {
 
     /// Appends the next frames for another broker to `out`. Returns whether more are to follow at once.
     pub fn speak(&mut self, cluster: &Cluster, to: MemberRef, out: &mut Vec<u8>) -> bool {
+        if !holds(Rule::BeatBehindFilters) {
+            self.beat_now(out);
+        }
         if self.told == Part::Nothing {
             Frame::SnapshotBegins.encode(out);
         }
@@ -44,10 +49,15 @@ impl Speaker {
             Frame::Told(version).encode(out);
             self.last_told = Some(version);
         }
+        self.beat_now(out);
+        let has_more = cluster.tell_wills(to, &mut self.wills, |frame| frame.encode(out));
+        cluster.tell_usages(&mut self.usages, |frame| frame.encode(out)) || has_more
+    }
+
+    fn beat_now(&mut self, out: &mut Vec<u8>) {
         if let Some(heartbeat) = self.heartbeat.take() {
             Frame::Heartbeat(heartbeat).encode(out);
         }
-        cluster.tell_wills(to, &mut self.wills, |frame| frame.encode(out))
     }
 }
 
@@ -81,6 +91,7 @@ impl Membership {
             }
             Frame::Connected { tenant, client, at, begins_anew } => {
                 let wins = peer.name > self.members().me().name;
+                self.cluster().has_connected(at, engine.clock.wall_micros());
                 self.cluster().is_back(tenant, client, at);
                 engine.connected_elsewhere((tenant, client), at, begins_anew, wins);
             }
@@ -97,6 +108,14 @@ impl Membership {
             }
             Frame::NoWill { tenant, client } => self.cluster().on_no_will(place, tenant, client),
             Frame::WillsTold => self.cluster().on_wills_told(place),
+            Frame::UsagesBegin => self.cluster().on_usages(place),
+            Frame::Used { tenant, used } => {
+                let spent = self.cluster().on_used(place, tenant, used);
+                if let Some(tenant) = engine.tenants.get(tenant) {
+                    tenant.quotas.has_spent_elsewhere(engine.clock.now(), spent);
+                    tenant.queued.look_for_room(None);
+                }
+            }
             Frame::Leaving => self.change(engine, watcher, |members, now, events| {
                 members.on_leaving(now, (&peer.name, peer.incarnation), events);
             }),

@@ -62,6 +62,14 @@ impl Membership {
         &self.cluster
     }
 
+    /// Does what is to be done regularly.
+    pub fn tick(&self, engine: &Engine, watcher: &dyn Watcher) {
+        let tenants = engine.tenants.all();
+        let used = tenants.iter().map(|tenant| (Arc::from(&*tenant.name), tenant.used()));
+        self.cluster.note_usages(used);
+        self.change(engine, watcher, |members, now, events| members.on_tick(now, events));
+    }
+
     /// Changes the members, and does what follows from it.
     pub fn change(
         &self,

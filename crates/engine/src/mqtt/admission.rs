@@ -261,7 +261,8 @@ fn check_sessions(
 ) -> Result<(), Quota> {
     let is_new = || tenant.sessions.entry(client_id).get().is_none();
     let has_room = |user: &Holder| user.room(Held::Sessions, limits.max_user_sessions) > 0;
-    if tenant.sessions.len() >= limits.max_sessions && is_new() {
+    let sessions = tenant.sessions.len().saturating_add(tenant.quotas.elsewhere().sessions());
+    if sessions >= limits.max_sessions && is_new() {
         return Err(Quota::MaxSessions);
     }
     if !user.is_none_or(has_room) && is_new() {

@@ -69,7 +69,12 @@ pub(super) fn open_session(
             "the client identifier belongs to another user",
         ));
     }
-    if (!opening.clean_start || wanted.expiry > 0) && is_moved(context, tenant, opening.client_id) {
+    let ends_elsewhere = opening.clean_start && wanted.expiry == 0;
+    let is_moved = match ends_elsewhere {
+        true => is_being_moved(context, tenant, opening.client_id),
+        false => is_moved(context, tenant, opening.client_id),
+    };
+    if is_moved {
         return Err(Refusal::new(
             ReasonCode::ServerUnavailable,
             "the session is moved to another broker: try again",
@@ -106,10 +111,16 @@ pub(super) fn open_session(
     let retired = ended.and_then(|old| {
         context.retire(tenant, &old, ReasonCode::SessionTakenOver).map(|retired| (old, retired))
     });
-    let connected_at = context.engine.clock.wall_micros();
+    let wall = context.engine.clock.wall_micros();
+    let cluster = context.engine.cluster.as_ref();
+    let connected_at = cluster.map_or(wall, |cluster| cluster.connect_time(wall));
     let mut noted = Commits::default();
     if let Some((_, retired)) = &retired {
         noted.join(&retired.commits);
+    }
+    if let Some(remote) = tenant.remote.as_ref().filter(|_| ends_elsewhere) {
+        let ended = remote.end_old_session(&context.worker, opening.client_id, connected_at);
+        noted.join(&ended.if_holds(Rule::ConnectWhenGoneElsewhere));
     }
     let session = resumed.unwrap_or_else(|| {
         let id = context.engine.next_session_id();
@@ -156,7 +167,7 @@ pub(super) fn open_session(
     counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
     let survives = wanted.expiry > 0;
     // CONNACK tells whether the session existed. With Session Present 0 it waits until the removal of the
-    // previous session is durable; with 1, until the session and its will are durable. Exception: while the
+    // previous session is durable, here or at the broker that has it; with 1, until the session and its will are durable. Exception: while the
     // store takes nothing new, a client is admitted at once if a crash would not lose its session, so that it
     // can take its messages.
     if is_in_store && session.store_refuses() {
@@ -212,6 +223,16 @@ fn is_moved(context: &Context, tenant: &Tenant, client_id: &str) -> bool {
             Owner::Closed => true,
             Owner::Elsewhere(_) => slots.place(slot).generation > 0,
         }
+    })
+}
+
+/// Whether the slot of a client is being moved by other brokers: its old session cannot be ended now.
+fn is_being_moved(context: &Context, tenant: &Tenant, client_id: &str) -> bool {
+    context.engine.cluster.as_ref().is_some_and(|cluster| {
+        cluster.slots().is_some_and(|slots| {
+            let slot = slots.slot(&tenant.name, client_id);
+            cluster.is_held_for(slot, context.worker.now)
+        })
     })
 }
 

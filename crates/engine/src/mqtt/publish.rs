@@ -224,7 +224,8 @@ impl Client {
         }
         let has_quorum = run.qos() == QoS::AtMostOnce
             || tenant.remote.as_ref().is_none_or(|remote| {
-                let serves = remote.serves(context.engine.clock.now());
+                let serves = remote.serves(context.engine.clock.now())
+                    || !holds(Rule::AcknowledgeWithQuorum);
                 if !serves {
                     run.commits.join(&remote.not_serving());
                 }

@@ -232,7 +232,7 @@ impl Client {
         if is_new && subscriptions.count() >= limits.max_subscriptions {
             return Some(Quota::MaxSubscriptions);
         }
-        if is_new && self.tenant.index.subscription_count() >= limits.max_tenant_subscriptions {
+        if is_new && self.tenant.subscriptions() >= limits.max_tenant_subscriptions {
             return Some(Quota::MaxTenantSubscriptions);
         }
         let room = |user: &Holder| user.room(Held::Subscriptions, limits.max_user_subscriptions);

@@ -19,12 +19,14 @@ pub struct Bucket {
     paid_at: AtomicU64,
     /// Tokens in a second; 0: the bucket has no limit.
     rate: AtomicU64,
+    /// Tokens that were taken so far and not given back.
+    spent: AtomicU64,
 }
 
 impl Bucket {
     /// Creates a full bucket. A `rate` of 0 sets no limit.
     pub const fn new(rate: u64) -> Self {
-        Self { paid_at: AtomicU64::new(0), rate: AtomicU64::new(rate) }
+        Self { paid_at: AtomicU64::new(0), rate: AtomicU64::new(rate), spent: AtomicU64::new(0) }
     }
 
     /// Tokens in a second; 0: the bucket has no limit.
@@ -59,17 +61,35 @@ impl Bucket {
             }
             from.saturating_add(price(taken, rate))
         });
+        self.spend(taken);
         taken
     }
 
     /// Takes `count` tokens, whether or not the bucket has them. Returns the time until they are paid for.
     pub fn charge(&self, now: MonoTime, count: u64) -> Duration {
+        if self.rate() > 0 {
+            self.spend(count);
+        }
+        self.charge_elsewhere(now, count)
+    }
+
+    /// Takes `count` tokens that were used out of another bucket for the same purpose. Returns the time until they are paid for.
+    pub fn charge_elsewhere(&self, now: MonoTime, count: u64) -> Duration {
         let (rate, now) = (self.rate(), nanos(now));
         if rate == 0 {
             return Duration::ZERO;
         }
         let paid_at = self.change(|paid_at| full(paid_at, now).saturating_add(price(count, rate)));
         Duration::from_nanos(paid_at.saturating_sub(now))
+    }
+
+    /// Tokens that were taken out of this bucket and not given back, since it was created. Without a limit nothing is counted.
+    pub fn spent(&self) -> u64 {
+        self.spent.load(Ordering::Relaxed)
+    }
+
+    fn spend(&self, count: u64) {
+        self.spent.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Gives back tokens that were taken and not used.
@@ -80,6 +100,10 @@ impl Bucket {
             let price = u128::from(count) * u128::from(SECOND) / u128::from(rate);
             let price = u64::try_from(price).unwrap_or(u64::MAX);
             self.change(|paid_at| paid_at.saturating_sub(price));
+            // What was taken under another rate, or under none, may be given back under this one.
+            let _ = self.spent.try_update(Ordering::Relaxed, Ordering::Relaxed, |spent| {
+                Some(spent.saturating_sub(count))
+            });
         }
     }
 

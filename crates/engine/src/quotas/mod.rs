@@ -5,6 +5,7 @@
 //! direction. Without a limit there is no pace, and nothing is counted. A user may have limits of its own.
 
 mod bucket;
+mod elsewhere;
 mod holders;
 mod metered;
 mod pace;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use barid_core::holder::Holder;
 use barid_core::time::MonoTime;
+use barid_peers::RATES;
 
 use crate::limits::{Limits, Quota};
 use crate::user_limits::UserLimits;
@@ -24,6 +26,7 @@ use holders::Holders;
 use usage::{Place, quota};
 use users::Users;
 
+pub use elsewhere::Elsewhere;
 pub use metered::Metered;
 pub use pace::{Pace, Pass};
 pub use usage::{Flow, Usage};
@@ -41,6 +44,7 @@ const DEBT_MAX: Duration = Duration::from_secs(1);
 pub struct Quotas {
     usage: Arc<Usage>,
     users: Users,
+    elsewhere: Arc<Elsewhere>,
     holders: Holders,
     /// Incremented when any limit changes, so that connected clients get the new ones.
     version: AtomicU32,
@@ -88,13 +92,14 @@ impl Permit {
 }
 
 impl Quotas {
-    /// Creates the quotas of a tenant, of which nothing is used.
-    pub fn new(limits: &Limits) -> Self {
+    /// Creates the quotas of a tenant, of which nothing is used here.
+    pub fn new(limits: &Limits, elsewhere: Arc<Elsewhere>) -> Self {
         let users = Users::default();
         users.set_rates(MonoTime::default(), usage::of_user(limits));
         Self {
             usage: Arc::new(Usage::new(usage::of_tenant(limits))),
             users,
+            elsewhere,
             holders: Holders::default(),
             version: AtomicU32::new(0),
             told: [const { AtomicU64::new(0) }; Quota::ALL.len()],
@@ -123,9 +128,19 @@ impl Quotas {
         self.version.load(Ordering::Acquire)
     }
 
-    /// What the tenant uses.
+    /// What the tenant uses at this broker.
     pub fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    /// What it uses at other brokers.
+    pub fn elsewhere(&self) -> &Elsewhere {
+        &self.elsewhere
+    }
+
+    /// The tenant has used so much of its rates at another broker, by [`Flow`].
+    pub(crate) fn has_spent_elsewhere(&self, now: MonoTime, spent: [u64; RATES]) {
+        self.usage.has_spent_elsewhere(now, spent);
     }
 
     /// What a user of the tenant uses, if its users have limits and it was connected lately.
@@ -166,6 +181,7 @@ impl Quotas {
             return Err(Quota::ConnectRate);
         }
         let (tenant, before) = Place::take(&self.usage);
+        let before = before.saturating_add(self.elsewhere.connections());
         if no_room(limits.max_connections as u64, before) {
             return Err(Quota::MaxConnections);
         }
@@ -200,9 +216,15 @@ impl Quotas {
 
 #[cfg(test)]
 mod tests {
+    use barid_peers::Used;
     use proptest::prelude::*;
 
     use super::*;
+
+    /// The quotas of a tenant that uses nothing elsewhere.
+    fn alone(limits: &Limits) -> Quotas {
+        Quotas::new(limits, Arc::default())
+    }
 
     fn at(millis: u64) -> MonoTime {
         MonoTime::from_millis(1_700_000_000_000 + millis)
@@ -221,7 +243,7 @@ mod tests {
     #[test]
     fn a_permit_is_given_back_when_it_is_dropped() {
         let (limits, now) = (limits(), at(0));
-        let quotas = Quotas::new(&limits);
+        let quotas = alone(&limits);
         let admit = |user: &str, comes_back| quotas.admit(now, &limits, (user, None), comes_back);
         let first = admit("ada", false).unwrap();
         let second = admit("ada", false).unwrap();
@@ -238,8 +260,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_at_other_brokers_counts() {
+        let limits = limits();
+        let elsewhere = Arc::<Elsewhere>::default();
+        let quotas = Quotas::new(&limits, Arc::clone(&elsewhere));
+        let limits = Limits { max_user_connections: 0, user_connect_rate: 0, ..limits };
+        let admit = |millis| quotas.admit(at(millis), &limits, ("", None), false);
+        let _first = admit(0).unwrap();
+        let two = Used { connections: 2, ..Used::default() };
+        elsewhere.change(&Used::default(), &two);
+        assert_eq!(admit(1_000).unwrap_err(), Quota::MaxConnections);
+        elsewhere.change(&two, &Used::default());
+        let _second = admit(1_000).unwrap();
+        assert_eq!(quotas.usage().spent(), [0, 0, 0, 3], "refusals count as well");
+        quotas.has_spent_elsewhere(at(1_000), [0, 0, 0, 10 + 5]);
+        assert_eq!(admit(1_000).unwrap_err(), Quota::ConnectRate);
+        assert_eq!(quotas.usage().spent(), [0, 0, 0, 3]);
+    }
+
+    #[test]
     fn a_user_that_is_refused_uses_up_nothing_of_the_tenant() {
-        let (limits, quotas) = (limits(), Quotas::new(&limits()));
+        let (limits, quotas) = (limits(), alone(&limits()));
         let admit =
             |user: &str, millis| quotas.admit(at(millis), &limits, (user, None), false).map(drop);
         for _ in 0..5 {
@@ -259,7 +300,7 @@ mod tests {
     #[test]
     fn without_limits_users_are_not_remembered() {
         let limits = Limits::default();
-        let quotas = Quotas::new(&limits);
+        let quotas = alone(&limits);
         let permit = quotas.admit(at(0), &limits, ("ada", None), false).unwrap();
         assert!(quotas.usage_of("ada").is_none());
         let mut metered = Metered::new(&quotas, permit, "ada");
@@ -282,7 +323,7 @@ mod tests {
     #[test]
     fn a_change_ends_waits_and_keeps_debts() {
         let before = Limits { publish_rate: 10, ..Limits::default() };
-        let quotas = Quotas::new(&before);
+        let quotas = alone(&before);
         let permit = quotas.admit(at(0), &before, ("", None), false).unwrap();
         let mut metered = Metered::new(&quotas, permit, "");
         let messages = metered.messages.as_mut().unwrap();
@@ -305,7 +346,7 @@ mod tests {
     #[test]
     fn all_changes_are_noticed_and_those_of_rates_wake() {
         let before = Limits::default();
-        let quotas = Quotas::new(&before);
+        let quotas = alone(&before);
         let mut version = quotas.version();
         for (after, wakes) in [
             (Limits { max_subscriptions: 1, ..Limits::default() }, false),
@@ -333,7 +374,7 @@ mod tests {
             user_publish_rate: 7,
             ..Limits::default()
         };
-        let quotas = Quotas::new(&limits);
+        let quotas = alone(&limits);
         let own = UserLimits {
             max_connections: Some(1),
             connect_rate: Some(0),
@@ -364,7 +405,7 @@ mod tests {
     #[test]
     fn own_limits_are_applied_where_no_other_user_has_any() {
         let limits = Limits::default();
-        let quotas = Quotas::new(&limits);
+        let quotas = alone(&limits);
         let connect = |user, own: UserLimits| {
             let permit = quotas.admit(at(0), &limits, (user, Some(&own)), false).unwrap();
             Metered::new(&quotas, permit, user)
@@ -382,7 +423,7 @@ mod tests {
     #[test]
     fn own_limits_change_for_all_connections_of_the_user() {
         let limits = Limits::default();
-        let quotas = Quotas::new(&limits);
+        let quotas = alone(&limits);
         let connect = |own: &UserLimits| {
             let permit = quotas.admit(at(0), &limits, ("ada", Some(own)), false).unwrap();
             Metered::new(&quotas, permit, "ada")
@@ -413,7 +454,7 @@ mod tests {
     #[test]
     fn connections_count_that_were_there_before_the_own_limits() {
         let limits = Limits::default();
-        let quotas = Quotas::new(&limits);
+        let quotas = alone(&limits);
         let admit = |own: &UserLimits| quotas.admit(at(0), &limits, ("ada", Some(own)), false);
         let mut there = Metered::new(&quotas, admit(&UserLimits::NONE).unwrap(), "ada");
         assert!(!there.set_own(at(0), &quotas, &UserLimits::NONE));
@@ -449,7 +490,7 @@ mod tests {
 
     #[test]
     fn large_connects_of_a_user_leave_the_tenant_to_others() {
-        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let (limits, quotas) = (rates_of_bytes(), alone(&rates_of_bytes()));
         let pay = |user: &str, millis, bytes| {
             let permit = quotas.admit(at(millis), &limits, (user, None), false).unwrap();
             permit.pay(at(millis), bytes, 0)
@@ -473,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_will_is_a_message() {
-        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let (limits, quotas) = (rates_of_bytes(), alone(&rates_of_bytes()));
         let admit = |millis| quotas.admit(at(millis), &limits, ("eve", None), false).unwrap();
         let accepted = (0..3_000).filter(|millis| admit(*millis).pay(at(*millis), 9, 1).is_ok());
         let accepted = accepted.count();
@@ -484,7 +525,7 @@ mod tests {
 
     #[test]
     fn answers_are_counted_and_come_at_the_rate() {
-        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let (limits, quotas) = (rates_of_bytes(), alone(&rates_of_bytes()));
         let connect = |user| {
             let permit = quotas.admit(at(0), &limits, (user, None), false).unwrap();
             Metered::new(&quotas, permit, user)
@@ -510,7 +551,7 @@ mod tests {
 
     #[test]
     fn answers_do_not_wait_for_the_places_of_messages() {
-        let (limits, quotas) = (rates_of_bytes(), Quotas::new(&rates_of_bytes()));
+        let (limits, quotas) = (rates_of_bytes(), alone(&rates_of_bytes()));
         let permit = quotas.admit(at(0), &limits, ("ada", None), false).unwrap();
         let mut ada = Metered::new(&quotas, permit, "ada");
         let mut messages = ada.outbound().unwrap();
@@ -538,7 +579,7 @@ mod tests {
                 user_inbound_bytes_rate: rates.1,
                 ..Limits::default()
             };
-            let quotas = Quotas::new(&limits);
+            let quotas = alone(&limits);
             let (mut now, mut paid) = (0, 0);
             for (user, pause, bytes) in &connects {
                 now += pause;
@@ -573,7 +614,7 @@ mod tests {
     #[test]
     fn users_are_forgotten_when_they_use_nothing() {
         let limits = limits();
-        let quotas = Quotas::new(&limits);
+        let quotas = alone(&limits);
         let permit = quotas.admit(at(0), &limits, ("ada", None), false).unwrap();
         drop(quotas.admit(at(0), &limits, ("bob", None), false).unwrap());
         quotas.sweep(at(0));
@@ -591,7 +632,7 @@ mod tests {
 
     #[test]
     fn a_quota_is_told_every_ten_seconds() {
-        let quotas = Quotas::new(&Limits::default());
+        let quotas = alone(&Limits::default());
         let tells = |millis| quotas.tells(at(millis), Quota::MaxSessions);
         assert!(tells(0) && !tells(0) && !tells(9_999));
         assert!(quotas.tells(at(9_999), Quota::MaxEntities));

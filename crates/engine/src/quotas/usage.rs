@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use barid_core::time::MonoTime;
+use barid_peers::RATES;
 
 use super::bucket::Bucket;
 use crate::limits::{Limits, Quota};
@@ -22,16 +23,14 @@ pub enum Flow {
     Connect,
 }
 
-const FLOWS: usize = 4;
-
 /// The rates of a tenant or of a user, in tokens a second, by [`Flow`]; 0: no limit.
-pub(super) type Rates = [u64; FLOWS];
+pub(super) type Rates = [u64; RATES];
 
 /// What a tenant, or one of its users, uses: the number of connections, and a bucket for each [`Flow`].
 #[derive(Debug)]
 pub struct Usage {
     connections: AtomicUsize,
-    buckets: [Bucket; FLOWS],
+    buckets: [Bucket; RATES],
     /// Incremented when the own limits of a user change, so that its connected clients get the new ones.
     version: AtomicU32,
 }
@@ -53,6 +52,18 @@ impl Usage {
     /// The bucket of a flow.
     pub fn bucket(&self, flow: Flow) -> &Bucket {
         &self.buckets[flow as usize]
+    }
+
+    /// Takes out of the buckets what was used at another broker.
+    pub(super) fn has_spent_elsewhere(&self, now: MonoTime, spent: [u64; RATES]) {
+        for (bucket, count) in self.buckets.iter().zip(spent) {
+            bucket.charge_elsewhere(now, count);
+        }
+    }
+
+    /// What was used of each rate here, by [`Flow`].
+    pub fn spent(&self) -> [u64; RATES] {
+        std::array::from_fn(|flow| self.buckets[flow].spent())
     }
 
     pub(super) fn set_rates(&self, now: MonoTime, rates: Rates) {

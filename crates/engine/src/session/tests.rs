@@ -72,8 +72,14 @@ impl World {
     fn with(settings: TenantSettings) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(keys::NAMES.len()));
         let shards = Arc::new(Shards::new(Storage::local(&[store]), 0));
-        let account =
-            Account::new((0, "t"), settings, Arc::clone(&shards), (1, COUNTING), None, None);
+        let account = Account::new(
+            (0, "t"),
+            settings,
+            Arc::clone(&shards),
+            (1, COUNTING),
+            None,
+            (None, Arc::default()),
+        );
         let session = SessionRef::new(1, Arc::new(account), "c", None);
         let (pipe, owner) = (Arc::<Pipe>::default(), Arc::<Told>::default());
         let link = Link {

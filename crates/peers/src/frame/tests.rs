@@ -99,6 +99,18 @@ fn all() -> Vec<Frame<'static>> {
         Frame::Will(Will { user: "", expiry: None, message: b"", ..will }),
         Frame::NoWill { tenant: "acme", client: "sensor" },
         Frame::WillsTold,
+        Frame::UsagesBegin,
+        Frame::Used {
+            tenant: "acme",
+            used: Used {
+                connections: 1,
+                sessions: 2,
+                subscriptions: 3,
+                queued_messages: 4,
+                queued_bytes: 5,
+                spent: [6, 7, 8, u64::MAX],
+            },
+        },
         Frame::Hello {
             versions: (1, 1),
             purpose: Purpose::Client,
@@ -123,6 +135,7 @@ fn all() -> Vec<Frame<'static>> {
         Frame::Run(Run { to: Destination::StateStore(inquiry), ..run }),
         Frame::Run(Run { to: Destination::StateStore(ended), packets: b"", ..run }),
         Frame::Run(Run { to: Destination::Inquirer(told), ..run }),
+        Frame::Run(Run { to: Destination::OldSession(1 << 50), packets: b"", ..run }),
         Frame::Done(u64::MAX),
         Frame::Hello {
             versions: (1, 1),
@@ -143,7 +156,7 @@ fn all() -> Vec<Frame<'static>> {
             identity: identity(),
             nonce: [8; NONCE],
         },
-        Frame::Hold,
+        Frame::Hold { slot: 7 },
         Frame::Held,
         Frame::Part(b"records"),
         Frame::Stage { slot: 31, generation: 2, hash: u64::MAX },

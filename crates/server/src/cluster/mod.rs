@@ -269,6 +269,11 @@ impl Clustering {
         self.change(engine, |members, now, events| members.on_hello(now, peer, events));
     }
 
+    /// Does what is to be done regularly.
+    pub(crate) fn tick(&self, engine: &Engine) {
+        self.membership.tick(engine, &self.watching(engine));
+    }
+
     /// Changes the members, and does what follows from it.
     pub(crate) fn change(
         &self,

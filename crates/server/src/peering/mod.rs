@@ -206,7 +206,7 @@ fn run(runtime: &Runtime, peering: &Arc<Peering>, listener: TcpListener) {
                 _ = ticks.tick() => {}
                 () = stop.stopped() => break,
             }
-            peering.change(|members, now, events| members.on_tick(now, events));
+            peering.clustering.tick(&peering.shared.engine);
             for address in peering.known_addresses() {
                 peering.reach(address);
             }

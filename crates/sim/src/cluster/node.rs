@@ -130,7 +130,7 @@ impl Node {
 
     /// Does what is to be done regularly.
     pub fn ticks(&self) {
-        self.change(|members, now, events| members.on_tick(now, events));
+        self.membership.tick(&self.process.engine, &self.watch);
     }
 
     fn change(&self, change: impl FnOnce(&mut Members, MonoTime, &mut Vec<Event>)) {

@@ -8,7 +8,8 @@
 //!   A message of QoS 0 arrives once at most.
 //! - A session gets the messages that a client publishes to a topic, with the same QoS, in their order. Those from before
 //!   its subscription, and those that it gets with QoS 0, may come later, when they are repeated.
-//! - A stored session stays.
+//! - A stored session stays, until its client connects to any broker with Clean Start, and is back after that only if its
+//!   broker could not be reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use crate::world::Checker;
 pub type SessionId = usize;
 
 /// The order of what has happened.
-type Moment = u64;
+pub type Moment = u64;
 
 /// A time, which may go on.
 type Gap = (Moment, Option<Moment>);
@@ -78,6 +79,11 @@ impl Checker for Promises {
 }
 
 impl Promises {
+    /// The present moment.
+    pub fn moment(&self) -> Moment {
+        self.now
+    }
+
     fn tick(&mut self) -> Moment {
         self.now += 1;
         self.now
@@ -155,6 +161,12 @@ impl Promises {
             _ if !knows => gaps.push((now, None)),
             _ => {}
         }
+    }
+
+    /// Whether a broker has always known the subscriptions of another one since then.
+    pub fn has_known(&self, node: usize, other: usize, since: Moment) -> bool {
+        let last = self.gaps.get(&(node, other)).and_then(|gaps| gaps.last());
+        last.is_none_or(|(_, to)| to.is_some_and(|to| to < since))
     }
 
     /// A broker has crashed, or begun a new life.

@@ -202,9 +202,9 @@ impl Giving<'_> {
         self.held_at = Some(Instant::now());
         let engine = self.engine();
         let cluster = engine.cluster.as_ref().expect("there are other brokers");
-        self.own = Some(cluster.hold(engine.clock.now().after(HOLD)));
+        self.own = Some(cluster.hold(self.slot, engine.clock.now().after(HOLD)));
         for link in self.target.iter_mut().chain(&mut self.links) {
-            link.ask_to_hold().await?;
+            link.ask_to_hold(self.slot).await?;
         }
         let here = Arc::clone(&engine);
         let drained = spawn_blocking(move || drain(&here)).await;
@@ -360,7 +360,7 @@ impl Giving<'_> {
             own.extend(self.engine().clock.now().after(HOLD));
         }
         for link in &mut self.links {
-            link.ask_to_hold().await?;
+            link.ask_to_hold(self.slot).await?;
         }
         for link in &mut self.links {
             link.held().await?;
@@ -406,9 +406,9 @@ impl MoveLink {
         Self { name, stream, bytes: unread, asked_at: Instant::now(), counts_until: None }
     }
 
-    async fn ask_to_hold(&mut self) -> Result<(), String> {
+    async fn ask_to_hold(&mut self, slot: u16) -> Result<(), String> {
         self.asked_at = Instant::now();
-        self.say(&Frame::Hold).await
+        self.say(&Frame::Hold { slot }).await
     }
 
     /// Waits until the other broker holds. It must have held since it was first asked: what it has sent in between would

@@ -70,9 +70,9 @@ impl Taking<'_> {
         let cluster = engine.cluster.as_ref().ok_or("there is no cluster")?;
         let until = || engine.clock.now().after(HOLD);
         match frame {
-            Frame::Hold => {
+            Frame::Hold { slot } => {
                 let is_first = self.hold.is_none();
-                self.hold.get_or_insert_with(|| (cluster.hold(until()), Instant::now()));
+                self.hold.get_or_insert_with(|| (cluster.hold(slot, until()), Instant::now()));
                 self.extend()?;
                 if is_first {
                     let here = Arc::clone(&engine);

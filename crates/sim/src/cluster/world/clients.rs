@@ -8,7 +8,7 @@ use fastrand::Rng;
 use super::super::NODES;
 use super::super::node::index_of;
 use super::askers::{FIRST, FIRST_LINK};
-use super::{Connection, Guest, World};
+use super::{Connection, Guest, Visit, World};
 use crate::history::Event;
 use crate::messages::client::{Client, Heard, Method};
 use crate::messages::codec;
@@ -75,13 +75,28 @@ impl World {
         let Some(connection) = &mut self.guests[client].connection else { return };
         connection.is_read = stops;
         if stops {
-            return self.stop_one(node);
+            return self.stop_and_lure(node, client);
         }
+        self.lured.take_if(|lured| is_read && *lured == client);
         // Then it reads everything that has arrived meanwhile.
         let count = if is_read { connection.to_broker.len() } else { 1 };
         for packet in connection.to_broker.drain(..count).collect::<Vec<_>>() {
             self.history.note(Event::BrokerGets(client, link, packet));
+            if matches!(packet, Packet::Connect { .. }) {
+                self.arrives(client, node);
+            }
             self.with(node, |node, _| node.gets(client, link, packet));
+        }
+    }
+
+    /// A broker stops between its look at the clock and its read of what a client has sent. Meanwhile that client publishes,
+    /// and another one subscribes elsewhere.
+    fn stop_and_lure(&mut self, node: usize, client: ClientId) {
+        self.stop_one(node);
+        self.lured = Some(client);
+        let other = self.rng.usize(..self.guests.len());
+        if other != client && self.guests[other].home.is_none() {
+            self.disconnect(other);
         }
     }
 
@@ -144,9 +159,17 @@ impl World {
 
     fn connected(&mut self, client: ClientId, is_present: bool) {
         let guest = &mut self.guests[client];
-        let Some(node) = guest.connection.as_ref().map(|it| it.node) else { return };
+        let known = guest.connection.as_ref().map(|it| (it.node, it.visit));
+        let Some((node, visit)) = known else { return };
         guest.half.connected = true;
+        if guest.half.wants_clean && guest.home.is_some() {
+            return self.has_visited(client, node);
+        }
+        (guest.visit, guest.is_unsure) = (Visit::None, false);
         if is_present {
+            if visit == Visit::Answered {
+                self.promises.violate(format!("the session of c{client} is back"));
+            }
             for packet in self.guests[client].half.resend() {
                 if let Packet::Publish { message, .. } = packet {
                     self.promises.repeats(message, node);
@@ -157,12 +180,18 @@ impl World {
         }
         guest.half.forget_session();
         if let Some(session) = guest.session {
-            if guest.home.is_some() && self.promises.is_subscribed(session) {
+            let may_be_gone = guest.home.is_none() || visit != Visit::None;
+            if !may_be_gone && self.promises.is_subscribed(session) {
                 self.promises.violate(format!("the stored session of c{client} is gone"));
             }
-            self.promises.ends(session);
         }
+        self.begins(client, node);
+    }
+
+    /// A session begins, in place of an earlier one.
+    fn begins(&mut self, client: ClientId, node: usize) {
         let guest = &mut self.guests[client];
+        guest.session.take().into_iter().for_each(|session| self.promises.ends(session));
         if guest.home.is_none() {
             guest.filter = self.rng.usize(..FILTERS);
         }
@@ -190,7 +219,8 @@ impl World {
 
     /// A random client connects, publishes, or subscribes.
     pub(super) fn act(&mut self) {
-        let client = match self.any_client() {
+        let lured = self.lured.filter(|_| self.rng.bool());
+        let client = match lured.map_or_else(|| self.any_client(), Ok) {
             Ok(guest) => guest,
             Err(asker) => return self.act_as_asker(asker),
         };
@@ -224,19 +254,29 @@ impl World {
 
     fn connect(&mut self, client: ClientId) {
         let home = self.guests[client].home.filter(|_| self.rules.hold(Rule::OpenAtHome));
+        let visits = home.is_some()
+            && (self.guests[client].is_unsure || (!self.healed && self.rng.f64() < self.visit));
+        let home = home.filter(|_| !visits);
         let node = home.unwrap_or_else(|| self.rng.usize(..NODES));
         if !self.runs(node) || !self.node(node).takes_clients() {
             return;
         }
+        // No two connections begin at the same time.
+        self.now += 1;
         self.next_link += 1;
         let guest = &mut self.guests[client];
-        guest.half.wants_clean = guest.home.is_none();
+        guest.half.wants_clean = guest.home.is_none() || visits;
+        guest.half.expiry = if guest.half.wants_clean { Some(0) } else { None };
+        if visits {
+            guest.visit = Visit::Asked { since: self.promises.moment(), is_reached: false };
+        }
         guest.connection = Some(Connection {
             link: self.next_link,
             node,
             to_broker: VecDeque::new(),
             to_client: VecDeque::new(),
             is_read: false,
+            visit: Visit::None,
         });
         let connect = guest.half.connect(None);
         self.client_sends(client, connect);
@@ -279,5 +319,7 @@ pub(super) fn guest(rng: &mut Rng, client: ClientId, placement: &Placement) -> G
         level: rng.u8(..=5) / 2,
         connection: None,
         session: None,
+        visit: Visit::None,
+        is_unsure: false,
     }
 }

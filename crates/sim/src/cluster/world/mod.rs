@@ -4,6 +4,7 @@ mod askers;
 mod between;
 mod clients;
 mod trouble;
+mod visits;
 
 use std::collections::VecDeque;
 
@@ -13,6 +14,7 @@ use barid_store::memory::Disk;
 use fastrand::Rng;
 
 use askers::Askers;
+use visits::Visit;
 
 use super::NODES;
 use super::links::{Carried, Links};
@@ -22,7 +24,7 @@ use crate::Outcome;
 use crate::environment;
 use crate::history::{Event, History};
 use crate::messages::client::Client;
-use crate::network::LinkId;
+use crate::network::{ClientId, LinkId};
 use crate::packets::messages::Packet;
 use crate::process::Settings;
 use crate::rules::Rules;
@@ -78,6 +80,10 @@ struct Guest {
     level: u8,
     connection: Option<Connection>,
     session: Option<SessionId>,
+    visit: Visit,
+    /// Whether it has connected without Clean Start since, and does not know what session it has: it must connect with Clean
+    /// Start until it was told that none is left (MQTT 5 §3.2.2.1.1).
+    is_unsure: bool,
 }
 
 struct Connection {
@@ -87,6 +93,8 @@ struct Connection {
     to_client: VecDeque<Packet>,
     /// Whether the broker is about to read, whatever has happened since it has looked whether it may.
     is_read: bool,
+    /// What was known of the client's stored session when its CONNECT arrived.
+    visit: Visit,
 }
 
 /// The place of a broker, whether or not its process runs.
@@ -132,6 +140,10 @@ pub struct World {
     crash_when_told: f64,
     /// Probability that a broker stops just before it reads what a client has sent.
     stop_when_read: f64,
+    /// A client whose broker has stopped in this way: it publishes, since that is read when the broker goes on.
+    lured: Option<ClientId>,
+    /// Probability that a client with a stored session connects with Clean Start.
+    visit: f64,
     healed: bool,
     steps: u32,
     doings: Vec<(Happen, u32)>,
@@ -158,11 +170,13 @@ impl World {
         let guests = guests.collect();
         let askers = [0, 0, rng.usize(1..=3)][rng.usize(..3)];
         let askers = Askers::new(&mut rng, askers, &placement);
+        let visit = [0.0, 0.0, 0.3][rng.usize(..3)];
         let disks = rng.usize(1..=2);
         let place = |_| Place {
             node: None,
             disks: (0..disks).map(|_| Disk::new()).collect(),
-            rate: rng.u64(970..=1_030),
+            // By its clock a broker tells whether a client has connected before.
+            rate: if visit > 0.0 { 1_000 } else { rng.u64(970..=1_030) },
             away_until: 0,
             next_tick: 0,
             incarnation: 0,
@@ -198,6 +212,8 @@ impl World {
             crashes: 0,
             crash_when_told,
             stop_when_read,
+            lured: None,
+            visit,
             healed: false,
             steps,
             doings,
