@@ -165,9 +165,9 @@ impl Tenant {
 
     /// Removes the stored data of the state store if nothing would be lost. Returns false, and removes
     /// nothing, if something would be.
-    fn forget_void_state(&self, wall: WallTime) -> bool {
+    fn forget_void_state(&self, now: MonoTime, wall: WallTime) -> bool {
         let Some(store) = self.used_state_store() else { return true };
-        let is_void = store.is_void(wall);
+        let is_void = store.is_void(now, wall);
         if is_void {
             for shard in self.shards.iter() {
                 shard.change().remove_state_clock(self.stored_number());
@@ -223,7 +223,7 @@ impl Tenant {
             && !me.retained.read().has_tombstones()
             && me.bindings.are_void()
             && me.used_entities().is_none_or(|entities| entities.is_empty())
-            && me.forget_void_state(wall)
+            && me.forget_void_state(now, wall)
     }
 }
 

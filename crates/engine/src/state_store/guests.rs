@@ -95,6 +95,25 @@ impl Guests {
         let seat = seats.by_session.get(&(guest.member, guest.session));
         seat.is_some_and(|seat| seat.connection == guest.connection)
     }
+
+    /// Whether nothing is known of a session any more.
+    pub(super) fn are_gone(&self, now: MonoTime) -> bool {
+        let mut seats = self.0.lock();
+        seats.forget_ended(now);
+        seats.by_session.is_empty()
+    }
+}
+
+impl Seats {
+    /// Forgets connections that have ended long ago.
+    fn forget_ended(&mut self, now: MonoTime) {
+        let is_over = |(at, ..): &mut (MonoTime, _, _)| at.after(REMEMBERED) <= now;
+        while let Some((_, of, connection)) = self.ended.pop_front_if(is_over) {
+            if self.by_session.get(&of).is_some_and(|seat| seat.connection == connection) {
+                self.by_session.remove(&of);
+            }
+        }
+    }
 }
 
 impl StateStore {
@@ -136,18 +155,11 @@ impl StateStore {
     pub(crate) fn forget_guest(&self, tenant: &Account, guest: &Guest, now: MonoTime) {
         let of = (guest.member, guest.session);
         let mut seats = self.guests.0.lock();
-        let Seats { by_session, ended } = &mut *seats;
-        let seat = by_session.get_mut(&of).filter(|seat| seat.connection == guest.connection);
+        let seat = seats.by_session.get_mut(&of);
+        let seat = seat.filter(|seat| seat.connection == guest.connection);
         let watched = seat.and_then(|seat| seat.watched.take());
-        ended.push_back((now, of, guest.connection));
-        while let Some((at, of, connection)) = ended.front().copied()
-            && at.after(REMEMBERED) <= now
-        {
-            ended.pop_front();
-            if by_session.get(&of).is_some_and(|seat| seat.connection == connection) {
-                by_session.remove(&of);
-            }
-        }
+        seats.ended.push_back((now, of, guest.connection));
+        seats.forget_ended(now);
         drop(seats);
         self.unwatch(tenant, guest.member, guest.connection, &watched);
     }

@@ -34,7 +34,7 @@ pub use timings::Timings;
 use barid_core::durable::{AnsweredIn, shard_of};
 use barid_core::ids::{SessionNumber, ShardIndex};
 use barid_core::state_store::{Clock, Limits, Partition, Scope, StateRecord, Usage};
-use barid_core::time::WallTime;
+use barid_core::time::{MonoTime, WallTime};
 use statestore_proto::{Version, topics};
 
 use crate::account::Account;
@@ -109,9 +109,14 @@ impl StateStore {
     }
 
     /// Whether the state store can be removed without loss: it has no keys, and its clock is not ahead of the
-    /// wall clock, so that the clock of a new state store would not go back.
-    pub fn is_void(&self, now: WallTime) -> bool {
-        self.usage.keys() == 0 && self.clock.latest().wall < now.as_millis()
+    /// wall clock, so that the clock of a new state store would not go back. Clients of other brokers, which have no session
+    /// here, watch nothing, and have no answer to a request that they may send again.
+    pub fn is_void(&self, now: MonoTime, wall: WallTime) -> bool {
+        self.usage.keys() == 0
+            && self.usage.answers() == 0
+            && self.usage.watchers() == 0
+            && self.guests.are_gone(now)
+            && self.clock.latest().wall < wall.as_millis()
     }
 
     /// Raises the clock to a version that was read from a store: no version up to `latest` is assigned from
