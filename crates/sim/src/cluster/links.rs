@@ -21,7 +21,7 @@ impl Pipe {
         if bytes.is_empty() {
             return;
         }
-        if rng.u8(..4) == 0 {
+        if rng.bool() {
             let rest = bytes.split_off(rng.usize(..bytes.len()));
             self.chunks.push_back((now + rng.u64(..=slowest), bytes));
             bytes = rest;

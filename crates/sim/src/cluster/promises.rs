@@ -61,6 +61,8 @@ struct Session {
     /// The QoS of the subscription.
     level: u8,
     is_alive: bool,
+    /// The times in which it was perhaps about to end.
+    doubts: Vec<(Moment, Moment)>,
     /// When the subscription was acknowledged.
     subscribed: Option<Moment>,
     received: BTreeMap<MessageNumber, u32>,
@@ -105,6 +107,7 @@ impl Promises {
             filter,
             level,
             is_alive: true,
+            doubts: Vec::new(),
             subscribed,
             received,
             last,
@@ -115,6 +118,12 @@ impl Promises {
     /// A session ends.
     pub fn ends(&mut self, session: SessionId) {
         self.sessions[session].is_alive = false;
+    }
+
+    /// A session was perhaps about to end since then, when its broker crashed. It has not got the messages of that time.
+    pub fn has_survived(&mut self, session: SessionId, since: Moment) {
+        let now = self.tick();
+        self.sessions[session].doubts.push((since, now));
     }
 
     /// The subscription of a session is acknowledged.
@@ -231,7 +240,9 @@ impl Promises {
             let Some(subscribed) = session.subscribed else { continue };
             for (number, message) in (1..).zip(&self.messages) {
                 let Some(acknowledged) = message.acknowledged else { continue };
-                let is_due = message.qos.min(session.level) > 0
+                let mut doubts = session.doubts.iter();
+                let is_due = !doubts.any(|(from, to)| acknowledged >= *from && message.sent <= *to)
+                    && message.qos.min(session.level) > 0
                     && matches(session.filter, message.topic)
                     && subscribed < message.sent;
                 if !is_due || session.received.contains_key(&number) {

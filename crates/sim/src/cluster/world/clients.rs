@@ -26,6 +26,9 @@ const TOPICS: usize = 4;
 /// The filters that clients subscribe to, as indices.
 const FILTERS: usize = 6;
 
+/// Time after which subscriptions do not wait any more for a broker that has stopped, in milliseconds.
+const LEASE: u64 = 2_000;
+
 /// What a broker has sent to a client.
 #[derive(Clone, Copy)]
 enum Sent {
@@ -77,7 +80,7 @@ impl World {
         if stops {
             return self.stop_and_lure(node, client);
         }
-        self.lured.take_if(|lured| is_read && *lured == client);
+        self.lured.take_if(|(lured, _)| is_read && *lured == client);
         // Then it reads everything that has arrived meanwhile.
         let count = if is_read { connection.to_broker.len() } else { 1 };
         for packet in connection.to_broker.drain(..count).collect::<Vec<_>>() {
@@ -89,15 +92,23 @@ impl World {
         }
     }
 
-    /// A broker stops between its look at the clock and its read of what a client has sent. Meanwhile that client publishes,
-    /// and another one subscribes elsewhere.
+    /// A broker stops between its look at the clock and its read of what a client has sent. Meanwhile another client subscribes
+    /// elsewhere, and then that one publishes. Not much comes after it, since a subscription ends with its connection.
     fn stop_and_lure(&mut self, node: usize, client: ClientId) {
         self.stop_one(node);
-        self.lured = Some(client);
+        if self.rng.bool() {
+            return;
+        }
         let other = self.rng.usize(..self.guests.len());
         if other != client && self.guests[other].home.is_none() {
             self.disconnect(other);
         }
+        let begins = self.now + LEASE;
+        let until = begins + self.rng.u64(..LEASE);
+        self.places[node].away_until = until;
+        self.lured = Some((client, begins));
+        let steps = u32::try_from(2 * (until - self.now) / self.pace).expect("it is soon");
+        self.steps = self.steps.min(self.history.steps() + steps + 200);
     }
 
     /// Takes the packets that a broker has sent to its clients.
@@ -167,8 +178,14 @@ impl World {
         }
         (guest.visit, guest.is_unsure) = (Visit::None, false);
         if is_present {
-            if visit == Visit::Answered {
-                self.promises.violate(format!("the session of c{client} is back"));
+            match (visit, guest.session) {
+                (Visit::Answered, _) => {
+                    self.promises.violate(format!("the session of c{client} is back"));
+                }
+                (Visit::Asked { since, .. }, Some(session)) => {
+                    self.promises.has_survived(session, since);
+                }
+                _ => {}
             }
             for packet in self.guests[client].half.resend() {
                 if let Packet::Publish { message, .. } = packet {
@@ -219,11 +236,14 @@ impl World {
 
     /// A random client connects, publishes, or subscribes.
     pub(super) fn act(&mut self) {
-        let lured = self.lured.filter(|_| self.rng.bool());
-        let client = match lured.map_or_else(|| self.any_client(), Ok) {
+        let lured = self.lured.filter(|(_, begins)| self.now >= *begins && self.rng.bool());
+        let client = match lured.map_or_else(|| self.any_client(), |(client, _)| Ok(client)) {
             Ok(guest) => guest,
             Err(asker) => return self.act_as_asker(asker),
         };
+        if self.lured.is_some_and(|(lured, begins)| lured == client && self.now < begins) {
+            return;
+        }
         let guest = &self.guests[client];
         let Some(connection) = &guest.connection else { return self.connect(client) };
         let node = connection.node;

@@ -140,8 +140,9 @@ pub struct World {
     crash_when_told: f64,
     /// Probability that a broker stops just before it reads what a client has sent.
     stop_when_read: f64,
-    /// A client whose broker has stopped in this way: it publishes, since that is read when the broker goes on.
-    lured: Option<ClientId>,
+    /// A client whose broker has stopped in this way, and when it begins to publish: what it sends then is read when the broker
+    /// goes on.
+    lured: Option<(ClientId, u64)>,
     /// Probability that a client with a stored session connects with Clean Start.
     visit: f64,
     healed: bool,
@@ -170,7 +171,7 @@ impl World {
         let guests = guests.collect();
         let askers = [0, 0, rng.usize(1..=3)][rng.usize(..3)];
         let askers = Askers::new(&mut rng, askers, &placement);
-        let visit = [0.0, 0.0, 0.3][rng.usize(..3)];
+        let visit = [0.0, 0.0, 0.1][rng.usize(..3)];
         let disks = rng.usize(1..=2);
         let place = |_| Place {
             node: None,
