@@ -200,7 +200,6 @@ impl Engine {
                 store.forget_guests(&tenant, member);
             }
         }
-        self.doubt_sent_to(member);
         let (given_up, left, forgetting) = cluster.is_down(member);
         self.forget_filters(forgetting);
         for run in left {
@@ -264,19 +263,6 @@ impl Engine {
             });
         }
         disconnected
-    }
-
-    /// Forgets which messages of QoS 2 were sent to a broker, because its links are about to give them up. Repetitions are sent
-    /// to it once more.
-    fn doubt_sent_to(&self, member: MemberRef) {
-        for tenant in self.tenants.all() {
-            tenant.sessions.for_each(|session| {
-                let mut state = session.state();
-                if state.owed.is_some() {
-                    state.received.forget_other(member.place());
-                }
-            });
-        }
     }
 
     /// This broker is about to give up its messages for other brokers. Those of QoS 2 that are not acknowledged are handed on

@@ -129,11 +129,6 @@ impl ReceivedIds {
         self.ids.get(&id).map_or(0, |received| received.others)
     }
 
-    /// Forgets that messages were sent to the broker at a place.
-    pub fn forget_other(&mut self, place: u8) {
-        self.ids.values_mut().for_each(|received| received.others &= !(1 << place));
-    }
-
     /// Lets all messages be handed on once more when they are repeated: it is unknown whether other brokers have them.
     pub fn doubt(&mut self) {
         for received in self.ids.values_mut() {
@@ -236,8 +231,6 @@ mod tests {
         received.hand_on(1, [3], 0b101, false);
         received.receive(2);
         assert_eq!((received.others(1), received.others(2)), (0b101, 0));
-        received.forget_other(2);
-        assert_eq!(received.others(1), 0b001);
         received.doubt();
         assert_eq!((received.others(1), received.receive(1)), (0, Reception::Resumed));
         assert_eq!(received.receive(2), Reception::Unfinished);

@@ -63,14 +63,25 @@ impl World {
         one.checked_sub(guests).map_or(Ok(one), Err)
     }
 
-    fn deliver_to_broker(&mut self, client: ClientId) {
-        let Some(connection) = &mut self.guests[client].connection else { return };
-        let (link, node) = (connection.link, connection.node);
-        if connection.to_broker.is_empty() {
-            return;
+    /// A broker that has stopped before it read what a client has sent goes on with that.
+    pub(super) fn read_on(&mut self) {
+        let Some((client, _)) = self.lured else { return };
+        match &self.guests[client].connection {
+            Some(connection) if connection.is_read && !self.runs(connection.node) => {}
+            Some(connection) if connection.is_read && !connection.to_broker.is_empty() => {
+                self.deliver_to_broker(client);
+            }
+            _ => self.lured = None,
         }
-        let is_read = std::mem::take(&mut connection.is_read);
-        if !self.runs(node) || !(is_read || self.with(node, |node, _| node.process.reads(link))) {
+    }
+
+    fn deliver_to_broker(&mut self, client: ClientId) {
+        let Some(connection) = &self.guests[client].connection else { return };
+        let (link, node, is_read) = (connection.link, connection.node, connection.is_read);
+        if connection.to_broker.is_empty()
+            || !self.runs(node)
+            || !(is_read || self.with(node, |node, _| node.process.reads(link)))
+        {
             return;
         }
         // The process may be stopped between its look at the clock and its read.

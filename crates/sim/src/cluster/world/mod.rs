@@ -263,6 +263,7 @@ impl World {
                 self.start(node);
             }
         }
+        self.read_on();
         let doing = pick(&mut self.rng, self.doings.iter().copied());
         doing(self);
         self.links.sweep();
