@@ -38,10 +38,15 @@ class Sent:
 
 class Ledger:
     """Runs the clients within `with`. Each publisher sends one message after the other, with QoS 1, and one that was not
-    acknowledged never again. Each subscriber stays for some seconds at a time."""
+    acknowledged never again. Each subscriber stays for some seconds at a time.
 
-    def __init__(self, cluster, seed: int):
+    A subscriber must have stayed for `late` seconds after a message was acknowledged, so that the message must have arrived. A broker
+    that is cut off or stopped disconnects its clients some seconds after the others have given them up.
+    """
+
+    def __init__(self, cluster, seed: int, late: float):
         self._cluster = cluster
+        self._late = late
         self._ends = threading.Event()
         self._lock = threading.Lock()
         self._stays: list[Stay] = []

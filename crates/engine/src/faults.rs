@@ -106,8 +106,6 @@ pub enum Rule {
     AnswerSubscribeWhenHeard,
     /// Messages are acknowledged if the broker has the quorum of its cluster after they were routed.
     AcknowledgeWithQuorum,
-    /// A heartbeat, which may let another broker acknowledge messages, stands behind what that one has to hear before.
-    BeatBehindFilters,
     /// CONNACK with Session Present 0 leaves when the previous session is durably removed at the broker that has it.
     ConnectWhenGoneElsewhere,
     /// Messages of another broker are acknowledged when they are durable here.

@@ -122,7 +122,6 @@ impl Rule {
         Self::Of(Kept::AwaitEarlierMessages),
         Self::Of(Kept::AnswerSubscribeWhenHeard),
         Self::Of(Kept::AcknowledgeWithQuorum),
-        Self::Of(Kept::BeatBehindFilters),
         Self::Of(Kept::ConnectWhenGoneElsewhere),
         Self::Of(Kept::DoneWhenDurable),
         Self::Of(Kept::HandOnOnce),

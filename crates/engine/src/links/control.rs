@@ -8,7 +8,6 @@ use barid_peers::{Change, Frame, FrameError, Heartbeat, Identity, Part};
 use super::{Membership, Watcher};
 use crate::cluster::{Cluster, KeptWill, MemberRef, UsagesTold, WillsTold};
 use crate::engine::Engine;
-use crate::faults::{Rule, holds};
 
 /// What a broker says on a control link that it has opened.
 #[derive(Debug, Default)]
@@ -31,9 +30,6 @@ impl Speaker {
 
     /// Appends the next frames for another broker to `out`. Returns whether more are to follow at once.
     pub fn speak(&mut self, cluster: &Cluster, to: MemberRef, out: &mut Vec<u8>) -> bool {
-        if !holds(Rule::BeatBehindFilters) {
-            self.beat_now(out);
-        }
         if self.told == Part::Nothing {
             Frame::SnapshotBegins.encode(out);
         }
@@ -49,15 +45,11 @@ impl Speaker {
             Frame::Told(version).encode(out);
             self.last_told = Some(version);
         }
-        self.beat_now(out);
-        let has_more = cluster.tell_wills(to, &mut self.wills, |frame| frame.encode(out));
-        cluster.tell_usages(&mut self.usages, |frame| frame.encode(out)) || has_more
-    }
-
-    fn beat_now(&mut self, out: &mut Vec<u8>) {
         if let Some(heartbeat) = self.heartbeat.take() {
             Frame::Heartbeat(heartbeat).encode(out);
         }
+        let has_more = cluster.tell_wills(to, &mut self.wills, |frame| frame.encode(out));
+        cluster.tell_usages(&mut self.usages, |frame| frame.encode(out)) || has_more
     }
 }
 

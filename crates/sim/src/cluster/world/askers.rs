@@ -135,14 +135,13 @@ impl World {
                 if half.answered(number, told).is_some() {
                     self.promises.deliveries += 1;
                     self.askers.promises.told(number, told, now);
-                    if !self.healed && self.rng.f64() < self.crash_when_told {
-                        self.crash();
-                    }
+                    self.perhaps_crash();
                 }
                 self.asker_sends(asker, Packet::Got(id));
             }
             Packet::Notification(key, value, version, id) => {
                 self.askers.promises.notified(link, (key, value, version), now);
+                self.perhaps_crash();
                 self.asker_sends(asker, Packet::Got(id));
             }
             Packet::Watching(id) => self.asker_sends(asker, Packet::Got(id)),
@@ -170,7 +169,7 @@ impl World {
             if let Some(key) = self.askers.clients[asker].to_see.pop() {
                 self.ask(asker, key, Command::Get);
             }
-        } else if self.rng.u8(..10) == 0 {
+        } else if self.rng.u8(..4) == 0 {
             let key = self.rng.usize(..KEYS);
             self.asker_sends(asker, Packet::Watch(key));
         } else {

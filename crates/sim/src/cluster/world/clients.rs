@@ -107,7 +107,7 @@ impl World {
     /// elsewhere, and then that one publishes. Not much comes after it, since a subscription ends with its connection.
     fn stop_and_lure(&mut self, node: usize, client: ClientId) {
         self.stop_one(node);
-        if self.rng.bool() {
+        if self.askers.len() > 0 || self.rng.bool() {
             return;
         }
         let other = self.rng.usize(..self.guests.len());
@@ -164,9 +164,7 @@ impl World {
             }
             Some(Heard::Acknowledged(number, Verdict::Done)) => {
                 self.promises.acknowledged(number);
-                if !self.healed && self.rng.f64() < self.crash_when_told {
-                    self.crash();
-                }
+                self.perhaps_crash();
             }
             Some(Heard::Subscribed(_, Verdict::Done)) => {
                 let session = self.guests[client].session;

@@ -67,6 +67,13 @@ impl World {
         self.history.note(Event::Broker(node, "stops"));
     }
 
+    /// A client was told something.
+    pub(super) fn perhaps_crash(&mut self) {
+        if !self.healed && self.rng.f64() < self.crash_when_told {
+            self.crash();
+        }
+    }
+
     pub(super) fn crash(&mut self) {
         let node = self.rng.usize(..NODES);
         if self.places[node].node.take().is_none() {
