@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::drops::{DropLog, cut};
 use crate::durability::Durability;
-use crate::durable::{Durable, Shards};
+use crate::durable::{Commits, Durable, Shards};
 use crate::limits::{Limits, QueueOverflow, Quota, ShareStrategy};
 use crate::metrics::{Counters, Totals};
 use crate::queued::Queued;
@@ -150,6 +150,17 @@ impl Account {
         let shard = self.shards.of(&self.name, client_id);
         let number = shard.change().new_session_number();
         Durable { shard, tenant: self.stored_number(), number }
+    }
+
+    /// Returns what must be durable before a session of a client that has ended does not come back, whatever has ended it.
+    pub(crate) fn removals(&self, client_id: &str) -> Commits {
+        let shard = self.shards.of(&self.name, client_id);
+        // What a broken disk does not take, it has not taken before either.
+        if shard.refuses() {
+            return Commits::default();
+        }
+        let last = shard.last_change();
+        if shard.is_durable(last) { Commits::default() } else { Commits::one(shard.index(), last) }
     }
 
     /// The current limits.

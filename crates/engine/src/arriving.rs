@@ -48,8 +48,10 @@ impl Context {
     fn on_clean_start(&mut self, run: &RemoteRun<'_>, at: u64) -> Commits {
         let Some(tenant) = self.engine.tenants.get(run.tenant) else { return Commits::default() };
         let session = tenant.sessions.entry(run.publisher).get().cloned();
-        let Some(session) = session else { return Commits::default() };
-        let commits = self.end_old_session(&tenant, &session, at);
+        let mut commits = session.map_or_else(Commits::default, |session| {
+            self.end_old_session(&tenant, &session, at)
+        });
+        commits.join(&tenant.removals(run.publisher));
         // In a closed shard it stays, and nobody is to wait.
         if commits.are_lost() { Commits::default() } else { commits }
     }
