@@ -7,6 +7,7 @@ import itertools
 import time
 
 import pytest
+import xxhash
 
 import wire
 from broker import until
@@ -24,7 +25,7 @@ publish_rate = 200
 [tenants.seldom.limits]
 connect_rate = 4
 """
-QUOTA_EXCEEDED, RATE_EXCEEDED = 0x97, 0x9F
+QUOTA_EXCEEDED, TAKEN_OVER = 0x97, 0x8E
 TOLD = 0.5
 """Seconds in which brokers have told each other what their clients use."""
 
@@ -75,7 +76,11 @@ def test_sessions_count_at_all_brokers(cluster, client):
         one = of_tenant(client, next(reached), "few", f"s{number}", clean=False, properties={"session_expiry_interval": 60})
         one.disconnect()
     time.sleep(TOLD)
-    assert [refusal(member, "few") for member in cluster] == [QUOTA_EXCEEDED] * 3
+    for number, member in enumerate(cluster):
+        one = wire.Client(member.address)
+        one.send(wire.connect(f"new{number}", username="few/anyone", clean=False, properties={"session_expiry_interval": 60}))
+        assert one.recv(5).reason == QUOTA_EXCEEDED
+        one.drop()
     of_tenant(client, cluster[0], "few", "s3", clean=False, properties={"session_expiry_interval": 60}).disconnect()
 
 
@@ -87,23 +92,81 @@ def test_subscriptions_count_at_all_brokers(cluster, client):
     assert [one.subscribe("one/more").reasons for one in clients] == [[QUOTA_EXCEEDED]] * 3
 
 
+def test_a_client_takes_over_its_connection_to_another_broker_at_the_limit(cluster, client):
+    """It is refused once, since the broker that it has reached does not know the old connection, which ends for that."""
+    old = [of_tenant(client, cluster[0], "few", f"c{number}") for number in range(6)]
+    time.sleep(TOLD)
+    one = wire.Client(cluster[1].address)
+    one.send(wire.connect("c3", username="few/anyone"))
+    assert one.recv(5).reason == QUOTA_EXCEEDED
+    old[3].expect_refused(TAKEN_OVER)
+    time.sleep(TOLD)
+    of_tenant(client, cluster[1], "few", "c3")
+    time.sleep(TOLD)
+    assert refusal(cluster[2], "few") == QUOTA_EXCEEDED
+
+
+def test_a_clean_start_replaces_a_session_at_the_limit(cluster, client):
+    stored = {"clean": False, "properties": {"session_expiry_interval": 60}}
+    for number in range(8):
+        of_tenant(client, cluster[0], "few", f"s{number}", **stored).disconnect()
+    time.sleep(TOLD)
+    for member in cluster:
+        of_tenant(client, member, "few", "s3").disconnect()
+
+
+def queues(client, brokers, home: int, count: int) -> list[str]:
+    """Returns topics to which stored sessions at one of the brokers have subscribed, and whose clients are away."""
+    names = (f"q{number}" for number in itertools.count())
+    found = list(itertools.islice((name for name in names if slot_of(name) % 3 == home), count))
+    for name in found:
+        one = of_tenant(client, brokers[home], "few", name, clean=False, properties={"session_expiry_interval": 60})
+        one.subscribe(name, qos=1)
+        one.disconnect()
+    return found
+
+
+def slot_of(name: str) -> int:
+    return xxhash.xxh3_64_intdigest(f"few/{name}".encode()) % 32
+
+
 def test_messages_that_wait_count_at_all_brokers(cluster, client):
     sender = of_tenant(client, cluster[0], "few")
-    for number in range(4):
-        one = of_tenant(client, cluster[0], "few", f"q{number}", clean=False, properties={"session_expiry_interval": 60})
-        one.subscribe(f"q/{number}", qos=1)
-        one.disconnect()
+    topics = [topic for home in range(3) for topic in queues(client, cluster, home, 1)]
     for _ in range(20):
-        for number in range(4):
-            sender.publish(f"q/{number}", b"x", qos=1)
+        for topic in topics:
+            sender.publish(topic, b"x", qos=1)
             time.sleep(0.02)
     time.sleep(TOLD)
     got = 0
-    for number in range(4):
-        one = of_tenant(client, cluster[1], "few", f"q{number}", clean=False, properties={"session_expiry_interval": 60})
+    for topic in topics:
+        one = of_tenant(client, cluster[1], "few", topic, clean=False, properties={"session_expiry_interval": 60})
         got += len(one.receive_all())
         one.disconnect()
-    assert 30 <= got <= 45, "some more come within a quarter of a second"
+    assert 30 <= got <= 45, "some more come within a quarter of a second; without the others it would be 60"
+
+
+def test_publishers_that_wait_for_room_go_on_when_another_broker_is_down(cluster_of, client):
+    """With `queue_overflow = "block"`, the messages at that broker do not count any more."""
+    cluster = cluster_of(3, more=LIMITS.replace("max_tenant_queued_messages = 30", 'max_tenant_queued_messages = 30\nqueue_overflow = "block"'),
+                         homes=True)
+    here, there = queues(client, cluster, 0, 1)[0], queues(client, cluster, 2, 1)[0]
+    sender = of_tenant(client, cluster[2], "few")
+    for _ in range(29):
+        sender.publish(there, b"x", qos=1)
+    time.sleep(TOLD)
+    blocked = of_tenant(client, cluster[0], "few")
+    blocked.send(*(wire.publish(here, b"x", 1, number) for number in range(1, 6)))
+    acknowledged = 0
+    with contextlib.suppress(TimeoutError):
+        while blocked.recv(1).kind == wire.PUBACK:
+            acknowledged += 1
+    assert acknowledged < 5
+    cluster[2].kill9()
+    for _ in range(5 - acknowledged):
+        blocked.expect(wire.PUBACK, 10)
+    cluster[2].start()
+    cluster.settles()
 
 
 def test_rates_count_at_all_brokers(cluster, client):

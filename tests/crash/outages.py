@@ -17,6 +17,10 @@ from ledger import Ending, Message, Promises, Will
 
 Address = tuple[str, int]
 
+LATE = 0.5
+"""Seconds in which this process, on a busy machine, hears that a connection has ended, and in which a will that is due is
+passed on."""
+
 
 @dataclass
 class Outage:
@@ -101,3 +105,26 @@ class Outages(Promises):
         """A session is not ended by a Clean Start over another broker while its own is down."""
         home = self.home(ending.client.tenant, ending.client.name)
         return self.was_down(home, ending.begin, ending.end)
+
+    def explain(self, client) -> bool:
+        """Whether a client loses its connection, or is refused, because the broker that it has reached, or that with its session,
+        is down, or was a moment ago.
+        """
+        now = time.monotonic()
+        return any(self.was_down(broker, now - LATE, now) for broker in (self.names[client.address], self._broker(client)))
+
+    # -- wills
+
+    def _publication(self, will: Will) -> tuple[float, float]:
+        """Returns the time in which a will is passed on: after its delay, and if its broker is down then, when that is back."""
+        begin = will.ended_at + will.delay - LATE
+        end = will.ended_at + will.delay + LATE
+        broker = self.home(*will.sender) if will.stored else self.names[will.address]
+        for outage in self._outages[broker]:
+            if outage.begin <= end and will.ended_at - LATE <= outage.end:
+                end = max(end, outage.end + will.delay + LATE)
+        return begin, end
+
+    def _may_die(self, will: Will) -> bool:
+        """Other brokers keep the will of a session that ends with its connection from a moment after CONNACK on."""
+        return not will.stored and self.was_killed(self.names[will.address], will.sent_at, will.acknowledged_at + LATE)

@@ -46,12 +46,15 @@ impl Context {
 
     /// A client has connected to another broker with Clean Start: its session here ends.
     fn on_clean_start(&mut self, run: &RemoteRun<'_>, at: u64) -> Commits {
-        let Some(tenant) = self.engine.tenants.get(run.tenant) else { return Commits::default() };
+        let tenant = self.engine.tenants.recover(run.tenant);
         let session = tenant.sessions.entry(run.publisher).get().cloned();
-        let mut commits = session.map_or_else(Commits::default, |session| {
-            self.end_old_session(&tenant, &session, at)
-        });
+        let mut commits = session
+            .map_or_else(Commits::default, |session| self.end_old_session(&tenant, &session, at));
         commits.join(&tenant.removals(run.publisher));
+        if let Some(remote) = &tenant.remote {
+            // The slot has just been moved, and the other broker has not heard of it.
+            commits.join(&remote.end_old_session(&self.worker, run.publisher, at));
+        }
         // In a closed shard it stays, and nobody is to wait.
         if commits.are_lost() { Commits::default() } else { commits }
     }

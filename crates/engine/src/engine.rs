@@ -201,11 +201,17 @@ impl Engine {
             }
         }
         let (given_up, left, forgetting) = cluster.is_down(member);
+        self.look_for_room();
         self.forget_filters(forgetting);
         for run in left {
             self.agenda.schedule(self.clock.now(), Task::ShareAgain(Box::new(run)));
         }
         given_up
+    }
+
+    /// Checks the full queues of all tenants: they use less at another broker.
+    pub(crate) fn look_for_room(&self) {
+        self.tenants.for_each(|tenant| tenant.queued.look_for_room(None));
     }
 
     /// Removes subscriptions of another broker that do not count any more, in steps.

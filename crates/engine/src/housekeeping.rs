@@ -105,7 +105,7 @@ fn perform(context: &mut Context, task: Task) {
         }
         Task::EndOld { session, at } => {
             let Some(tenant) = context.tenant_of(&session) else { return };
-            context.end_old_session(&tenant, &session, at);
+            context.end_old_session(&tenant, &session, at + 1);
         }
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),

@@ -120,7 +120,7 @@ impl Context {
         self.end_session_if(tenant, session, reason, || true)
     }
 
-    /// Ends a session whose client has connected to another broker, unless it has connected to this one since `at`, in
+    /// Ends a session whose client has connected to another broker, unless it has connected to this one at `at` or since, in
     /// microseconds since the Unix epoch.
     pub(crate) fn end_old_session(
         &mut self,
@@ -128,7 +128,7 @@ impl Context {
         session: &SessionRef,
         at: u64,
     ) -> Commits {
-        let is_old = || session.state().connected_at <= at;
+        let is_old = || session.state().connected_at < at;
         self.end_session_if(tenant, session, ReasonCode::SessionTakenOver, is_old)
     }
 

@@ -93,7 +93,9 @@ fn of_cluster(tenant: &Tenant) -> Vec<(&'static str, String)> {
         ("$SYS/cluster/store/messages/count", used.queued_messages, elsewhere.queued_messages()),
         ("$SYS/cluster/store/messages/bytes", used.queued_bytes, elsewhere.queued_bytes()),
     ];
-    let sum = |(topic, here, there): (_, u64, usize)| (topic, (here + there as u64).to_string());
+    let sum = |(topic, here, there): (_, u64, usize)| {
+        (topic, here.saturating_add(there as u64).to_string())
+    };
     counts.map(sum).into()
 }
 

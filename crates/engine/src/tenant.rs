@@ -403,6 +403,11 @@ impl Tenants {
         all
     }
 
+    /// Calls `visit` for each tenant, while none is created or removed.
+    pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Tenant>)) {
+        self.by_name.read().values().for_each(visit);
+    }
+
     /// Removes unused tenants. The lock is held during the check, and nobody gets a new reference to a tenant
     /// without it. Does nothing while a shard is closed, because what that shard contains of the tenants is
     /// not known.

@@ -125,6 +125,11 @@ impl Outgoing {
         (self.first - 1, count)
     }
 
+    /// The sequence number of the last run that was added.
+    pub fn last(&self) -> u64 {
+        self.first + self.lens.len() as u64 - 1
+    }
+
     /// Number of bytes that wait to be sent or acknowledged.
     pub fn len(&self) -> usize {
         self.bytes.len()

@@ -63,8 +63,8 @@ impl Hold {
     /// Lets the hold end later.
     pub fn extend(&self, until: MonoTime) {
         self.holds.change(|all| {
-            let mut own = all.iter_mut().filter(|held| held.number == self.number);
-            own.by_ref().for_each(|held| held.until = until);
+            let own = all.iter_mut().find(|held| held.number == self.number);
+            own.into_iter().for_each(|held| held.until = until);
         });
     }
 }

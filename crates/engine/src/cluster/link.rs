@@ -41,6 +41,8 @@ struct State {
     counts: LinkCounts,
     /// The connection, with the thread that owns it.
     connection: Option<(Arc<dyn Owner>, ConnectionId)>,
+    /// Whether the other broker is out of the cluster, so that nothing is to wait for it.
+    is_closed: bool,
 }
 
 /// A run for a client that has asked the state store, which must not leave at once.
@@ -95,17 +97,27 @@ impl Link {
         state.outgoing.has_room(false) && state.held_bytes <= CONGESTED
     }
 
-    /// Whether everything that was added has been acknowledged.
-    pub(super) fn is_drained(&self) -> bool {
-        let state = self.state.lock();
-        state.outgoing.is_empty() && state.held_bytes == 0
+    /// The last run that was added.
+    pub(super) fn last(&self) -> u64 {
+        self.state.lock().outgoing.last()
+    }
+
+    /// Whether everything up to this run has been acknowledged, and nothing is held.
+    pub(super) fn is_drained(&self, last: u64) -> bool {
+        self.progress.is_done(last) && self.state.lock().held_bytes == 0
     }
 
     /// Adds a run of `count` messages, and wakes the owner of the connection. Returns the sequence number, or `None` if
     /// the messages may be lost and there is no room. Others are added in any case: whoever adds them has asked whether
     /// there [is room](Self::has_room).
+    ///
+    /// If the other broker is out of the cluster by now, the run is given up at once. One for a shared subscription waits: it is
+    /// for whoever is in the cluster next.
     pub(super) fn add(&self, run: Run<'_>, count: usize, may_be_lost: bool) -> Option<u64> {
         let mut state = self.state.lock();
+        if state.is_closed && !matches!(run.to, Destination::Shared(_)) {
+            return Some(0);
+        }
         if may_be_lost && !state.outgoing.has_room(true) {
             state.counts.lost += count as u64;
             return None;
@@ -223,6 +235,7 @@ impl Link {
         let mut state = self.state.lock();
         (state.held, state.held_bytes) = (Gate::default(), 0);
         let (last, count) = state.outgoing.clear(shared);
+        state.is_closed = true;
         if let Some((owner, connection)) = state.connection.take() {
             owner.drain(connection);
         }
@@ -230,6 +243,11 @@ impl Link {
         drop(state);
         self.advance(last);
         count
+    }
+
+    /// The other broker is in the cluster again.
+    pub(super) fn reopen(&self) {
+        self.state.lock().is_closed = false;
     }
 
     fn advance(&self, sequence: u64) {

@@ -146,6 +146,8 @@ struct Place {
     is_up: AtomicBool,
     /// Whether subscriptions must wait until it has heard of them.
     is_waited_for: AtomicBool,
+    /// Whether it was in the cluster, and is not any more.
+    is_out: AtomicBool,
     /// Messages from it, by its threads.
     inbound: Mutex<HashMap<u16, Arc<Inbound>>>,
     /// Its replicas.
@@ -251,10 +253,15 @@ impl Cluster {
         self.holds.are_for(slot, now)
     }
 
-    /// Whether all messages for other brokers that can be reached have been acknowledged.
-    pub fn is_drained(&self) -> bool {
-        let mut links = self.links.iter().filter(|link| self.can_be_reached(link.member()));
-        links.all(|link| link.is_drained())
+    /// Returns what was sent to other brokers last, over each link.
+    pub fn sent(&self) -> Box<[u64]> {
+        self.links.iter().map(|link| link.last()).collect()
+    }
+
+    /// Whether other brokers that can be reached have acknowledged what was [sent](Self::sent) to them until then.
+    pub fn are_done(&self, sent: &[u64]) -> bool {
+        let mut links = self.links.iter().zip(sent);
+        links.all(|(link, last)| !self.can_be_reached(link.member()) || link.is_drained(*last))
     }
 
     /// Returns what must be done before all subscriptions that there are now have an effect on all brokers that may
@@ -314,6 +321,17 @@ impl Cluster {
         self.at(member).is_up.store(is_up, Ordering::SeqCst);
     }
 
+    /// Another broker is in the cluster: what is sent to it is not given up.
+    pub(crate) fn is_in(&self, member: MemberRef) {
+        if self.at(member).is_out.swap(false, Ordering::SeqCst) {
+            self.links_to(member).for_each(|link| link.reopen());
+        }
+    }
+
+    fn links_to(&self, member: MemberRef) -> impl Iterator<Item = &Arc<Link>> {
+        self.links.iter().filter(move |link| link.member() == member)
+    }
+
     /// From now on, subscriptions wait until another broker has heard of them, or they do not.
     pub fn set_waited_for(&self, member: MemberRef, is_waited_for: bool) {
         let was = self.at(member).is_waited_for.swap(is_waited_for, Ordering::SeqCst);
@@ -362,9 +380,9 @@ impl Cluster {
         let forgetting = place.heard.clear().then(|| self.forgetting(member));
         let inbound = std::mem::take(&mut *place.inbound.lock());
         inbound.values().for_each(|inbound| inbound.close());
-        let links = self.links.iter().filter(|link| link.member() == member);
+        place.is_out.store(true, Ordering::SeqCst);
         let (mut given_up, mut left) = (0, Vec::new());
-        for link in links {
+        for link in self.links_to(member) {
             given_up += link.give_up(|run| left.extend(LeftRun::of(&run)));
         }
         (given_up, left, forgetting)

@@ -229,20 +229,31 @@ impl Remote {
         self.send_to(origin, to, messages, index..index + 1, may_be_lost) == 0
     }
 
+    /// Whether the link to the broker with the old session of a client, if that is another one, has room for its end.
+    pub(crate) fn can_end_old_session(&self, worker: &Worker, client_id: &str) -> bool {
+        let home = self.home_of_session(client_id);
+        home.is_none_or(|home| self.cluster.link(worker.id, home).has_room())
+    }
+
     /// Ends the session that a client has at another broker, unless it has connected to that one since `at`, in microseconds
     /// since the Unix epoch. Returns what must be done before it has ended for good.
     pub(crate) fn end_old_session(&self, worker: &Worker, client_id: &str, at: u64) -> Commits {
-        let owner =
-            self.cluster.slots().map(|slots| slots.owner_of_session(&self.tenant, client_id));
-        let Some(Owner::Elsewhere(home)) = owner else { return Commits::default() };
-        // While it is down, the session stays there.
-        let home = self.cluster.place(&home).filter(|home| self.cluster.answers(*home));
-        let Some(home) = home else { return Commits::default() };
+        let Some(home) = self.home_of_session(client_id) else { return Commits::default() };
         let link = self.cluster.link(worker.id, home);
         let to = Destination::OldSession(at);
         let run = Run::unnumbered(&self.tenant, client_id, to, true, &[]);
         let sequence = link.add(run, 0, false).expect("a run that must not be lost is added");
         Commits::one(link.source(), sequence)
+    }
+
+    /// The broker that has the stored session of a client, if that is another one. While it is down, the session stays there.
+    fn home_of_session(&self, client_id: &str) -> Option<MemberRef> {
+        match self.cluster.slots()?.owner_of_session(&self.tenant, client_id) {
+            Owner::Elsewhere(home) => {
+                self.cluster.place(&home).filter(|home| self.cluster.answers(*home))
+            }
+            Owner::Here | Owner::Closed => None,
+        }
     }
 
     /// Whether the broker that has the state store takes requests now.

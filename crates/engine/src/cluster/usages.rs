@@ -27,7 +27,9 @@ pub(super) struct Usages {
 #[derive(Default)]
 struct Own {
     announced: Announced<Used>,
-    last: HashMap<Arc<str>, Used>,
+    /// What was noted last, and in which round.
+    last: HashMap<Arc<str>, (Used, u64)>,
+    rounds: u64,
 }
 
 /// What each tenant uses at another broker, as that has told.
@@ -38,22 +40,23 @@ pub(super) type UsedThere = HashMap<Box<str>, Used>;
 pub struct UsagesTold(Part);
 
 impl Cluster {
-    /// Notes what each tenant uses here now, to be told to the other brokers.
-    pub(crate) fn note_usages(&self, used: impl Iterator<Item = (Arc<str>, Used)>) {
+    /// Notes what each tenant uses here now, to be told to the other brokers. `visit` calls its argument for each tenant.
+    pub(crate) fn note_usages(&self, visit: impl FnOnce(&mut dyn FnMut(&str, Used))) {
         let mut own = self.usages.own.lock();
-        let Own { announced, last } = &mut *own;
-        let mut now = HashMap::with_capacity(last.len());
+        let Own { announced, last, rounds } = &mut *own;
         let before = announced.version();
-        for (tenant, used) in used {
-            if last.remove(&tenant) != Some(used) {
+        *rounds += 1;
+        visit(&mut |tenant, used| match last.get_mut(tenant) {
+            Some((noted, round)) if *noted == used => *round = *rounds,
+            _ => {
+                let tenant = Arc::from(tenant);
                 announced.set(&tenant, "", |_| used);
+                last.insert(tenant, (used, *rounds));
             }
-            now.insert(tenant, used);
+        });
+        for (tenant, _) in last.extract_if(|_, (_, round)| *round < *rounds) {
+            announced.remove(&tenant, "", |_| true);
         }
-        for tenant in last.keys() {
-            announced.remove(tenant, "", |_| true);
-        }
-        *last = now;
         let has_changed = announced.version() != before;
         drop(own);
         if has_changed {
@@ -72,25 +75,28 @@ impl Cluster {
     }
 
     /// Another broker begins to tell what all tenants use there, or is out of the cluster.
-    pub fn on_usages(&self, member: MemberRef) {
-        for (tenant, before) in std::mem::take(&mut *self.at(member).used.lock()) {
+    pub(crate) fn on_usages(&self, member: MemberRef) {
+        // Locked until the end, as in `on_used`.
+        let mut there = self.at(member).used.lock();
+        for (tenant, before) in there.drain() {
             self.elsewhere(&tenant).change(&before, &Used::default());
         }
     }
 
-    /// Another broker has told what a tenant uses there. Returns what was used of the tenant's rates since it was told last.
-    pub(crate) fn on_used(&self, member: MemberRef, tenant: &str, used: Used) -> [u64; RATES] {
+    /// Another broker has told what a tenant uses there. Returns what was used of the tenant's rates since it was told last;
+    /// if negative, given back.
+    pub(crate) fn on_used(&self, member: MemberRef, tenant: &str, used: Used) -> [i64; RATES] {
+        // Under this lock the sums are those of what is known of each broker.
         let mut there = self.at(member).used.lock();
         let before = match used == Used::default() {
             true => there.remove(tenant),
             false => there.insert(tenant.into(), used),
         };
-        // Changed under the lock, so that sums are those of what is known of each broker.
         self.elsewhere(tenant).change(&before.unwrap_or_default(), &used);
         drop(there);
         // What a broker tells first may have been used long ago.
         let before = before.map_or(used.spent, |before| before.spent);
-        std::array::from_fn(|rate| used.spent[rate].saturating_sub(before[rate]))
+        std::array::from_fn(|rate| used.spent[rate].wrapping_sub(before[rate]).cast_signed())
     }
 
     /// Returns what a tenant uses at the other brokers together.
@@ -132,6 +138,7 @@ mod tests {
         cluster.on_used(c, "acme", used(5, 0));
         assert_eq!(acme.connections(), 8);
         assert_eq!(cluster.on_used(b, "acme", used(1, 140)), [40, 0, 0, 0]);
+        assert_eq!(cluster.on_used(b, "acme", used(1, 130)), [-10, 0, 0, 0]);
         assert_eq!(acme.connections(), 6);
         cluster.on_used(c, "acme", Used::default());
         assert_eq!(acme.connections(), 1);
@@ -157,7 +164,9 @@ mod tests {
             frames
         };
         let note = |all: &[(&str, u64)]| {
-            cluster.note_usages(all.iter().map(|(name, count)| ((*name).into(), used(*count, 0))));
+            cluster.note_usages(|note| {
+                all.iter().for_each(|(name, count)| note(name, used(*count, 0)));
+            });
         };
         note(&[("a", 1), ("b", 2)]);
         assert_eq!(tells(), ["begins", "a 1", "b 2"]);

@@ -100,7 +100,10 @@ impl Membership {
             }
             Frame::NoWill { tenant, client } => self.cluster().on_no_will(place, tenant, client),
             Frame::WillsTold => self.cluster().on_wills_told(place),
-            Frame::UsagesBegin => self.cluster().on_usages(place),
+            Frame::UsagesBegin => {
+                self.cluster().on_usages(place);
+                engine.look_for_room();
+            }
             Frame::Used { tenant, used } => {
                 let spent = self.cluster().on_used(place, tenant, used);
                 if let Some(tenant) = engine.tenants.get(tenant) {

@@ -64,9 +64,9 @@ impl Membership {
 
     /// Does what is to be done regularly.
     pub fn tick(&self, engine: &Engine, watcher: &dyn Watcher) {
-        let tenants = engine.tenants.all();
-        let used = tenants.iter().map(|tenant| (Arc::from(&*tenant.name), tenant.used()));
-        self.cluster.note_usages(used);
+        self.cluster.note_usages(|note| {
+            engine.tenants.for_each(|tenant| note(&tenant.name, tenant.used()));
+        });
         self.change(engine, watcher, |members, now, events| members.on_tick(now, events));
     }
 
@@ -142,6 +142,9 @@ impl Membership {
         for member in members.others() {
             let name = &member.identity.name;
             if let Some(place) = self.cluster.place(name) {
+                if member.state.is_in_cluster() {
+                    self.cluster.is_in(place);
+                }
                 self.cluster.set_up(place, member.state == State::Up && member.hears_us);
                 self.cluster.set_waited_for(place, members.is_waited_for(now, name));
             }

@@ -144,14 +144,21 @@ pub fn admit(
         .and_then(|permit| {
             permit.pay(context.worker.now, len + 2, connect.will.is_some().into())?;
             // Behind the rates, which so limit refusals as well.
-            check_sessions(&tenant, &limits, client_id, holder.as_deref())?;
+            let is_stored = wanted.expiry > 0;
+            check_sessions(&tenant, &limits, (client_id, is_stored), holder.as_deref())?;
             Ok(permit)
         })
-        .map_err(|quota| refused(context, &tenant, quota, &own.unwrap_or_default(), client_id))?;
+        .map_err(|quota| {
+            if quota == Quota::MaxConnections {
+                end_connection_elsewhere(context, &tenant, client_id);
+            }
+            refused(context, &tenant, quota, &own.unwrap_or_default(), client_id)
+        })?;
     let opening = Opening {
         version: connect.version,
         clean_start: connect.clean_start,
         client_id,
+        is_assigned: assigned.is_some(),
         holder: holder.as_ref(),
         permissions: permissions.as_ref(),
         properties: connack_properties(
@@ -256,12 +263,14 @@ pub fn admit(
 fn check_sessions(
     tenant: &Tenant,
     limits: &Limits,
-    client_id: &str,
+    (client_id, is_stored): (&str, bool),
     user: Option<&Holder>,
 ) -> Result<(), Quota> {
     let is_new = || tenant.sessions.entry(client_id).get().is_none();
     let has_room = |user: &Holder| user.room(Held::Sessions, limits.max_user_sessions) > 0;
-    let sessions = tenant.sessions.len().saturating_add(tenant.quotas.elsewhere().sessions());
+    // One that ends with its connection takes the place of an old one, which may be at another broker.
+    let elsewhere = if is_stored { tenant.quotas.elsewhere().sessions() } else { 0 };
+    let sessions = tenant.sessions.len().saturating_add(elsewhere);
     if sessions >= limits.max_sessions && is_new() {
         return Err(Quota::MaxSessions);
     }
@@ -269,6 +278,17 @@ fn check_sessions(
         return Err(Quota::MaxUserSessions);
     }
     Ok(())
+}
+
+/// A client is refused because the tenant has too many connections. If one of them is a connection of the client to another
+/// broker, that ends, so that there is room when the client tries again.
+fn end_connection_elsewhere(context: &Context, tenant: &Tenant, client_id: &str) {
+    if let Some(cluster) = &context.engine.cluster
+        && tenant.quotas.elsewhere().connections() > 0
+    {
+        let at = cluster.connect_time(context.engine.clock.wall_micros());
+        cluster.connected(&tenant.name, client_id, at, false);
+    }
 }
 
 /// Counts that a quota refuses a client, whose user has limits of its `own`, and returns the refusal.

@@ -24,6 +24,8 @@ pub(super) struct Opening<'a> {
     pub(super) version: Version,
     pub(super) clean_start: bool,
     pub(super) client_id: &'a str,
+    /// Whether the broker has assigned the client identifier, so that there is no session of it anywhere.
+    pub(super) is_assigned: bool,
     /// The user, if there are users.
     pub(super) holder: Option<&'a Arc<Holder>>,
     /// The permissions of the user; `None`: everything is allowed.
@@ -69,15 +71,22 @@ pub(super) fn open_session(
             "the client identifier belongs to another user",
         ));
     }
-    let ends_elsewhere = opening.clean_start && wanted.expiry == 0;
+    let ends_elsewhere = opening.clean_start && wanted.expiry == 0 && !opening.is_assigned;
     let is_moved = match ends_elsewhere {
-        true => is_being_moved(context, tenant, opening.client_id),
+        true => is_held(context, tenant, opening.client_id),
         false => is_moved(context, tenant, opening.client_id),
     };
     if is_moved {
         return Err(Refusal::new(
             ReasonCode::ServerUnavailable,
             "the session is moved to another broker: try again",
+        ));
+    }
+    let remote = tenant.remote.as_ref().filter(|_| ends_elsewhere);
+    if remote.is_some_and(|it| !it.can_end_old_session(&context.worker, opening.client_id)) {
+        return Err(Refusal::new(
+            ReasonCode::ServerBusy,
+            "too much waits for the broker with the session: try again",
         ));
     }
     let stores = wanted.expiry > 0 && (wanted.persist || tenant.durability().stores_sessions());
@@ -120,7 +129,7 @@ pub(super) fn open_session(
         None if resumes => {}
         None => noted.join(&tenant.removals(opening.client_id)),
     }
-    if let Some(remote) = tenant.remote.as_ref().filter(|_| ends_elsewhere) {
+    if let Some(remote) = remote {
         let ended = remote.end_old_session(&context.worker, opening.client_id, connected_at);
         noted.join(&ended.if_holds(Rule::ConnectWhenGoneElsewhere));
     }
@@ -229,7 +238,7 @@ fn is_moved(context: &Context, tenant: &Tenant, client_id: &str) -> bool {
 }
 
 /// Whether the slot of a client is being moved by other brokers: its old session cannot be ended now.
-fn is_being_moved(context: &Context, tenant: &Tenant, client_id: &str) -> bool {
+fn is_held(context: &Context, tenant: &Tenant, client_id: &str) -> bool {
     context.engine.cluster.as_ref().is_some_and(|cluster| {
         cluster.slots().is_some_and(|slots| {
             let slot = slots.slot(&tenant.name, client_id);

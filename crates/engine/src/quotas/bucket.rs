@@ -19,7 +19,7 @@ pub struct Bucket {
     paid_at: AtomicU64,
     /// Tokens in a second; 0: the bucket has no limit.
     rate: AtomicU64,
-    /// Tokens that were taken so far and not given back.
+    /// Tokens that were taken so far and not given back, without those that were used elsewhere.
     spent: AtomicU64,
 }
 
@@ -67,20 +67,26 @@ impl Bucket {
 
     /// Takes `count` tokens, whether or not the bucket has them. Returns the time until they are paid for.
     pub fn charge(&self, now: MonoTime, count: u64) -> Duration {
-        if self.rate() > 0 {
-            self.spend(count);
-        }
-        self.charge_elsewhere(now, count)
-    }
-
-    /// Takes `count` tokens that were used out of another bucket for the same purpose. Returns the time until they are paid for.
-    pub fn charge_elsewhere(&self, now: MonoTime, count: u64) -> Duration {
         let (rate, now) = (self.rate(), nanos(now));
         if rate == 0 {
             return Duration::ZERO;
         }
+        self.spend(count);
         let paid_at = self.change(|paid_at| full(paid_at, now).saturating_add(price(count, rate)));
         Duration::from_nanos(paid_at.saturating_sub(now))
+    }
+
+    /// Takes `count` tokens that were used out of another bucket for the same purpose, as long as that causes no debt of more than
+    /// `most`: limits may differ for a while, and what was used there must not keep everybody out here.
+    pub fn charge_elsewhere(&self, now: MonoTime, count: u64, most: Duration) {
+        let (rate, now) = (self.rate(), nanos(now));
+        if rate > 0 {
+            let most = now.saturating_add(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+            self.change(|paid_at| {
+                let from = full(paid_at, now);
+                from.saturating_add(price(count, rate)).min(most.max(from))
+            });
+        }
     }
 
     /// Tokens that were taken out of this bucket and not given back, since it was created. Without a limit nothing is counted.
@@ -94,16 +100,22 @@ impl Bucket {
 
     /// Gives back tokens that were taken and not used.
     pub fn give_back(&self, count: u64) {
+        if self.rate() > 0 {
+            self.give_back_elsewhere(count);
+            // What was taken under another rate, or under none, may be given back under this one.
+            let less = |spent: u64| Some(spent.saturating_sub(count));
+            let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// Gives back tokens that were given back to another bucket.
+    pub fn give_back_elsewhere(&self, count: u64) {
         let rate = self.rate();
         if rate > 0 {
             // Rounded down, so that taking and giving back never adds tokens.
             let price = u128::from(count) * u128::from(SECOND) / u128::from(rate);
             let price = u64::try_from(price).unwrap_or(u64::MAX);
             self.change(|paid_at| paid_at.saturating_sub(price));
-            // What was taken under another rate, or under none, may be given back under this one.
-            let _ = self.spent.try_update(Ordering::Relaxed, Ordering::Relaxed, |spent| {
-                Some(spent.saturating_sub(count))
-            });
         }
     }
 
@@ -222,6 +234,24 @@ mod tests {
         assert_eq!(bucket.debt(at(100)), millis(100));
         assert_eq!(bucket.debt(at(200)), Duration::ZERO);
         assert_eq!(bucket.take(at(250), 1, 100), 50);
+    }
+
+    #[test]
+    fn what_is_used_elsewhere_causes_a_debt_that_is_bounded() {
+        let (bucket, most) = (Bucket::new(100), Duration::from_secs(2));
+        bucket.charge_elsewhere(at(0), 150, most);
+        assert_eq!((bucket.debt(at(0)), bucket.spent()), (millis(500), 0));
+        bucket.charge_elsewhere(at(0), u64::MAX, most);
+        assert_eq!(
+            bucket.debt(at(0)),
+            most,
+            "the other broker allows more, or its numbers are wrong"
+        );
+        bucket.charge(at(0), 100);
+        bucket.charge_elsewhere(at(0), 1, most);
+        assert_eq!((bucket.debt(at(0)), bucket.spent()), (Duration::from_secs(3), 100));
+        bucket.give_back_elsewhere(50);
+        assert_eq!((bucket.debt(at(0)), bucket.spent()), (millis(2_500), 100));
     }
 
     #[test]

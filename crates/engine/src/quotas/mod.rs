@@ -138,8 +138,8 @@ impl Quotas {
         &self.elsewhere
     }
 
-    /// The tenant has used so much of its rates at another broker, by [`Flow`].
-    pub(crate) fn has_spent_elsewhere(&self, now: MonoTime, spent: [u64; RATES]) {
+    /// The tenant has used so much of its rates at another broker, by [`Flow`]; if negative, given back.
+    pub(crate) fn has_spent_elsewhere(&self, now: MonoTime, spent: [i64; RATES]) {
         self.usage.has_spent_elsewhere(now, spent);
     }
 

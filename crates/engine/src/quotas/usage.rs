@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use barid_core::time::MonoTime;
 use barid_peers::RATES;
@@ -22,6 +23,9 @@ pub enum Flow {
     /// Connections.
     Connect,
 }
+
+/// Debt up to which what was used at other brokers is charged.
+const ELSEWHERE_MAX: Duration = Duration::from_secs(2);
 
 /// The rates of a tenant or of a user, in tokens a second, by [`Flow`]; 0: no limit.
 pub(super) type Rates = [u64; RATES];
@@ -54,10 +58,13 @@ impl Usage {
         &self.buckets[flow as usize]
     }
 
-    /// Takes out of the buckets what was used at another broker.
-    pub(super) fn has_spent_elsewhere(&self, now: MonoTime, spent: [u64; RATES]) {
+    /// Takes out of the buckets what was used at another broker, and puts into them what was given back there.
+    pub(super) fn has_spent_elsewhere(&self, now: MonoTime, spent: [i64; RATES]) {
         for (bucket, count) in self.buckets.iter().zip(spent) {
-            bucket.charge_elsewhere(now, count);
+            match u64::try_from(count) {
+                Ok(count) => bucket.charge_elsewhere(now, count, ELSEWHERE_MAX),
+                Err(_) => bucket.give_back_elsewhere(count.unsigned_abs()),
+            }
         }
     }
 

@@ -63,13 +63,16 @@ fn used(tenant: &Tenant, quota: Quota) -> Option<u64> {
     let of_keys = |count: fn(&Usage) -> u64| {
         tenant.used_state_store().map_or(0, |store| count(store.usage()))
     };
-    let count = |count: usize| count as u64;
+    let (count, elsewhere) = (|count: usize| count as u64, tenant.quotas.elsewhere());
     Some(match quota {
-        Quota::MaxConnections => count(tenant.connections()),
-        Quota::MaxSessions => count(tenant.sessions.len()),
-        Quota::MaxTenantSubscriptions => count(tenant.index.subscription_count()),
-        Quota::MaxTenantQueuedMessages => count(tenant.queued.messages()),
-        Quota::MaxTenantQueuedBytes => count(tenant.queued.bytes()),
+        // At all brokers, as the limits are.
+        Quota::MaxConnections => count(tenant.connections() + elsewhere.connections()),
+        Quota::MaxSessions => count(tenant.sessions.len() + elsewhere.sessions()),
+        Quota::MaxTenantSubscriptions => count(tenant.subscriptions()),
+        Quota::MaxTenantQueuedMessages => {
+            count(tenant.queued.messages() + elsewhere.queued_messages())
+        }
+        Quota::MaxTenantQueuedBytes => count(tenant.queued.bytes() + elsewhere.queued_bytes()),
         Quota::MaxRetainedMessages => count(tenant.retained_by_clients()),
         Quota::MaxRetainedBytes => count(tenant.retained.read().bytes()),
         Quota::MaxStateKeys => of_keys(Usage::keys),

@@ -51,6 +51,7 @@ fn connect(context: &mut Context, tenant: &Arc<Tenant>, number: u64, expiry: u32
         version: Version::V5,
         clean_start: false,
         client_id: "c",
+        is_assigned: false,
         holder: None,
         permissions: None,
         properties: PropertiesBuf::default(),

@@ -88,8 +88,8 @@ fn wait_until_durable(engine: &Engine, commits: &Commits) {
 fn drain(engine: &Engine) -> bool {
     engine.wait_for_rounds();
     let Some(cluster) = &engine.cluster else { return true };
-    let until = std::time::Instant::now() + HELD_WITHIN;
-    while !cluster.is_drained() {
+    let (sent, until) = (cluster.sent(), std::time::Instant::now() + HELD_WITHIN);
+    while !cluster.are_done(&sent) {
         if std::time::Instant::now() > until {
             return false;
         }

@@ -450,7 +450,8 @@ impl World {
         for node in 0..NODES {
             self.set_clock(node);
             let Some(of) = &mut self.places[node].node else { return "a broker is down" };
-            if !of.takes_clients() || !of.membership.cluster().is_drained() {
+            let cluster = of.membership.cluster();
+            if !of.takes_clients() || !cluster.are_done(&cluster.sent()) {
                 return "a broker has messages for another one";
             }
             if !of.process.is_idle() {
