@@ -42,6 +42,12 @@ brokers() {
     find "$dir" -mindepth 2 -maxdepth 2 -name barid.toml -printf '%h\n' | xargs -rn1 basename | sort -V
 }
 
+# The broker that the command names.
+named() {
+    [[ -n ${words[0]:-} ]] || fail "which broker? There are: $(brokers | xargs)"
+    echo "${words[0]}"
+}
+
 # The pid of a running broker; fails if it does not run.
 pid_of() {
     local pid
@@ -190,8 +196,8 @@ case $command in
         done
         ;;
     status) for name in $(brokers); do show "$name"; done ;;
-    kill9) end "${words[0]:?the name of a broker}" KILL ;;
-    start) start "${words[0]:?the name of a broker}" && show "${words[0]}" ;;
+    kill9) name=$(named) && end "$name" KILL ;;
+    start) name=$(named) && start "$name" && show "$name" ;;
     down) for name in $(brokers); do end "$name" TERM; done ;;
     -h | --help | help) usage 0 ;;
     *) usage ;;

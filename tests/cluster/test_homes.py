@@ -433,3 +433,27 @@ def is_open(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_an_operator_is_told_which_broker_has_a_session(homes, client):
+    """`barid cluster slots --client`, and `barid why` at another broker."""
+    home, other = homes[0], homes[1]
+    client_id = next(clients_at(home, homes))
+    listed = json.loads(other.command("slots", "--client", client_id, "--json").stdout)["slots"]
+    assert [slot["broker"] for slot in listed] == [home.name]
+    told = other.run("why", "--client", client_id).stdout
+    assert f"--broker {home.name}" in told, told
+    assert "--broker" not in home.run("why", "--client", client_id).stdout
+
+
+def test_a_broker_without_quorum_is_not_healthy(cluster_of):
+    cluster = cluster_of(3, homes=True)
+    assert [member.http("/health")[0] for member in cluster] == [200] * 3
+    for member in cluster.members[:2]:
+        member.kill9()
+    until(lambda: cluster[2].http("/health")[0] == 503, 15)
+    assert cluster[2].http("/healthz")[0] == 200
+    for member in cluster.members[:2]:
+        member.start()
+    cluster.settles()
+    assert cluster[2].http("/health")[0] == 200

@@ -17,10 +17,10 @@ pub struct Used {
     pub subscriptions: u64,
     /// Messages that wait in the queues of sessions.
     pub queued_messages: u64,
-    /// Bytes of these.
+    /// Bytes of these, and of messages in flight.
     pub queued_bytes: u64,
-    /// What was used of each rate since the start of the broker: messages from clients, bytes from clients, bytes to
-    /// clients, and connections.
+    /// What was used of each rate, and not given back, since the broker knows the tenant: messages from clients, bytes from
+    /// clients, bytes to clients, and connections.
     pub spent: [u64; RATES],
 }
 

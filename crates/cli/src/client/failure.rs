@@ -117,7 +117,10 @@ fn advice(reason: ReasonCode, is_login: bool) -> Option<&'static str> {
             "the broker accepts only topics without `+` and `#`"
         }
         R::ServerUnavailable | R::ServerBusy | R::ServerShuttingDown => "try again later",
-        R::QuotaExceeded => "a limit of the tenant is reached",
+        R::QuotaExceeded => {
+            "a limit of the tenant, or of the user, is reached: `barid tenant show TENANT` shows both sides, \
+             `barid tenant set` changes it. In a cluster a limit holds for all brokers together"
+        }
         R::KeepAliveTimeout => "the connection was silent for too long; see -k",
         _ => return None,
     })

@@ -68,6 +68,7 @@ What a tenant has at one broker, its state store, queues, topics and bindings, i
 Examples:
   barid cluster slots
   barid cluster slots --tenant acme
+  barid cluster slots --tenant acme --client sensor-7
   barid cluster slots --haproxy > /etc/haproxy/slots.map
   barid cluster slots --json | jq -r '.slots[] | select(.state != \"up\").slot'")]
     Slots(SlotsArgs),
@@ -87,7 +88,7 @@ Examples:
     /// Write the configuration files of a new cluster
     #[command(after_help = "\
 Writes a file for each broker, with a secret that all of them have. The slots are divided among the brokers in the order in
-which they are named; that stays, and `barid cluster move` moves single slots. Three brokers are the least that go on when one
+which they are named; that stays, and `barid cluster move` moves single slots. With fewer than three brokers none goes on when one
 of them fails.
 
 Examples:
@@ -124,6 +125,9 @@ struct SlotsArgs {
     /// Print a map file for HAProxy
     #[arg(long, conflicts_with = "json")]
     haproxy: bool,
+    /// List only the slot of this client; with --tenant if that is not `default`
+    #[arg(long, value_name = "CLIENT", conflicts_with = "haproxy")]
+    client: Option<String>,
     /// List only the slot of the state store, queues, topics and bindings of this tenant
     #[arg(long, conflicts_with = "haproxy")]
     tenant: Option<String>,
@@ -343,10 +347,12 @@ fn members(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn slots(SlotsArgs { of, haproxy, tenant }: &SlotsArgs) -> anyhow::Result<ExitCode> {
+fn slots(SlotsArgs { of, haproxy, tenant, client }: &SlotsArgs) -> anyhow::Result<ExitCode> {
     let admin = of.admin.connect();
-    let query = tenant.as_ref().map(|tenant| format!("?tenant={}", encode(tenant)));
-    let answer = admin.get(&format!("/v1/cluster/slots{}", query.unwrap_or_default()))?;
+    let of_tenant = tenant.as_ref().map(|tenant| format!("tenant={}", encode(tenant)));
+    let of_client = client.as_ref().map(|client| format!("client={}", encode(client)));
+    let query: Vec<_> = of_tenant.into_iter().chain(of_client).collect();
+    let answer = admin.get(&format!("/v1/cluster/slots?{}", query.join("&")))?;
     print(if of.json {
         format!("{answer}\n")
     } else {

@@ -20,6 +20,8 @@ pub struct Facts<'a> {
     /// `None` if the tenant does not exist.
     pub drops: Option<&'a Drops>,
     pub session: Option<&'a Detailed>,
+    /// The broker of the cluster that would have a stored session of the client, if it is not the one that was asked.
+    pub home: Option<&'a str>,
     /// Tenants in which a client of this name has a session, if it has none here.
     pub tenants_with: &'a [String],
     /// Clients of this tenant with a similar name, if there is none of that name.
@@ -79,6 +81,12 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
          client asks for that with a Session Expiry Interval (MQTT 3: with Clean Session 0), and only \
          for that long."
     )];
+    if let Some(home) = facts.home {
+        return vec![format!(
+            "{missing} at this broker. If it outlives its connection, it is at the broker {home} of the cluster: ask \
+             that with --broker {home}."
+        )];
+    }
     answer.extend(facts.tenants_with.iter().map(|other| {
         format!("The tenant {other} has a session of that name: ask with --tenant {other}.")
     }));
@@ -247,6 +255,7 @@ mod tests {
             tenant: "default",
             drops: Some(&drops),
             session,
+            home: None,
             tenants_with: if session.is_none() { &tenants_with } else { &[] },
             similar: if session.is_none() { &similar } else { &[] },
             now: Duration::from_secs(1_798_761_599),
@@ -298,6 +307,22 @@ mod tests {
     }
 
     #[test]
+    fn another_broker_of_the_cluster_is_to_be_asked() {
+        let answer = answer(&Facts {
+            client: "c",
+            topic: None,
+            tenant: "default",
+            drops: None,
+            session: None,
+            home: Some("b2"),
+            tenants_with: &[],
+            similar: &[],
+            now: Duration::ZERO,
+        });
+        assert!(answer.last().unwrap().contains("--broker b2"), "{answer:?}");
+    }
+
+    #[test]
     fn what_is_forgotten_is_said() {
         let drops = json!({ "drops": [], "totals": { "offline": 5_000 }, "remembered": 1_024 });
         let drops: Drops = serde_json::from_value(drops).unwrap();
@@ -308,6 +333,7 @@ mod tests {
             tenant: "default",
             drops: Some(&drops),
             session: Some(&session),
+            home: None,
             tenants_with: &[],
             similar: &[],
             now: Duration::ZERO,

@@ -56,6 +56,9 @@ fn advice(action: &str, reason: &str) -> &'static str {
         "login" if reason.contains("the user is disabled") => {
             "`barid user enable` lets the user in again."
         }
+        "login" if reason.contains("is needed for this") => {
+            "The client belongs to that broker: `barid cluster status` shows whether it is up."
+        }
         "login" if is_failure(reason) => {
             "The back end does not answer as it should; `barid_logins_total` and the log of the broker say since when."
         }

@@ -91,6 +91,10 @@ fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     }
     let drops = admin.find(&path)?;
     let session = admin.find(&format!("{tenant}/sessions/{client}"))?;
+    let home = match session {
+        Some(_) => None,
+        None => home(&admin, &args.of.tenant, name)?,
+    };
     let (tenants, similar) = match session {
         Some(_) => (Vec::new(), Vec::new()),
         None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, name)?),
@@ -119,6 +123,7 @@ fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
         tenant: &args.of.tenant,
         drops: known.as_ref(),
         session: detailed.as_ref(),
+        home: home.as_deref(),
         tenants_with: &tenants,
         similar: &similar,
         now: now(),
@@ -165,6 +170,16 @@ fn tenants_with(admin: &Admin, client: &str) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(with)
+}
+
+/// Returns the broker with the stored session of a client, if that is another one than was asked.
+fn home(admin: &Admin, tenant: &str, client: &str) -> anyhow::Result<Option<String>> {
+    let path = format!("/v1/cluster/slots?tenant={}&client={}", encode(tenant), encode(client));
+    let (Some(slots), Some(asked)) = (admin.find(&path)?, admin.find("/v1/cluster")?) else {
+        return Ok(None);
+    };
+    let home = slots["slots"][0]["broker"].as_str().filter(|home| asked["broker"] != **home);
+    Ok(home.map(str::to_owned))
 }
 
 /// Returns the clients with a similar name, among the first [`CLIENTS_MAX`] of the tenant.

@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use barid_engine::cluster::{Moved, Slots};
+use barid_engine::names::DEFAULT_TENANT;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
@@ -102,6 +103,8 @@ struct Slot {
 pub struct WantedSlots {
     /// Only that of what this tenant has at one broker.
     tenant: Option<String>,
+    /// Only that of this client of the tenant (`default`, if none is given).
+    client: Option<String>,
 }
 
 /// Shows which broker has which sessions.
@@ -114,7 +117,7 @@ pub async fn slots(
     State(served): State<Served>,
     wanted: Result<Query<WantedSlots>, QueryRejection>,
 ) -> Answer<ListedSlots> {
-    let Query(WantedSlots { tenant }) = wanted?;
+    let Query(WantedSlots { tenant, client }) = wanted?;
     let cluster = cluster_of(&served)?;
     let map = map_of(cluster)?;
     let members =
@@ -124,8 +127,14 @@ pub async fn slots(
         None if broker == cluster.name() => "up",
         None => "unknown",
     };
-    let of_tenant = tenant.map(|tenant| map.slot_of_tenant(&tenant));
-    let wanted = (0..map.count()).filter(|slot| of_tenant.is_none_or(|only| *slot == only));
+    let only = match (tenant, client) {
+        (tenant, Some(client)) => {
+            Some(map.slot(tenant.as_deref().unwrap_or(DEFAULT_TENANT), &client))
+        }
+        (Some(tenant), None) => Some(map.slot_of_tenant(&tenant)),
+        (None, None) => None,
+    };
+    let wanted = (0..map.count()).filter(|slot| only.is_none_or(|only| *slot == only));
     let slots = wanted.map(|slot| {
         let Moved { broker, generation } = map.place(slot);
         let (state, moving_to) = (state(&broker), cluster.moves.of(slot));

@@ -17,7 +17,7 @@ pub async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Whether all shards accept messages.
+/// Whether the broker serves clients, and all shards accept messages.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Health {
     /// A sentence about it.
@@ -26,21 +26,25 @@ pub struct Health {
     status: &'static str,
 }
 
-/// Answers whether all shards accept messages: 200 or 503.
+/// Answers whether the broker serves clients and all shards accept messages: 200 or 503.
 #[utoipa::path(
     get, path = "/health", operation_id = "show_health",
     responses((status = 200, body = Health), (status = 503, body = Health))
 )]
 pub async fn health(State(served): State<Served>) -> (StatusCode, Json<Health>) {
-    let shards = &served.shared.engine.shards;
-    let message = if shards.iter().any(|shard| shard.is_failing()) {
+    let engine = &served.shared.engine;
+    let shards = &engine.shards;
+    let takes_clients = engine.cluster.as_ref().is_none_or(|cluster| cluster.takes_clients());
+    let message = if !takes_clients {
+        "The broker has not joined its cluster yet, or too few others hear it."
+    } else if shards.iter().any(|shard| shard.is_failing()) {
         "The disk is full or broken."
     } else if shards.any_refuses() {
         "A shard is closed."
     } else {
         "Service is healthy."
     };
-    let (status, word) = match shards.any_refuses() {
+    let (status, word) = match shards.any_refuses() || !takes_clients {
         true => (StatusCode::SERVICE_UNAVAILABLE, "unhealthy"),
         false => (StatusCode::OK, "healthy"),
     };

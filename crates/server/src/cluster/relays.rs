@@ -82,10 +82,12 @@ pub struct Operator {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NoHome {
     /// The broker with this name cannot be reached.
-    #[error("the broker {0}, to which the client belongs, cannot be reached at present")]
+    #[error(
+        "the broker {0} is needed for this, and cannot be reached at present: `barid cluster status` shows why"
+    )]
     NotUp(Box<str>),
     /// The broker with this name has not taken the client.
-    #[error("the broker {0}, to which the client belongs, does not answer: {1}")]
+    #[error("the broker {0} is needed for this, and does not answer: {1}")]
     NoLink(Box<str>, String),
     /// What the client belongs to is being moved to another broker, or has been, and this one was asked.
     #[error("what the client belongs to is being moved to another broker")]
@@ -94,7 +96,7 @@ pub enum NoHome {
     #[error("too many clients wait for links to other brokers")]
     Busy,
     /// No link has come in time.
-    #[error("no link to the broker {0}, to which the client belongs, within connect_timeout")]
+    #[error("the broker {0} is needed for this, and no link to it has come within connect_timeout")]
     TimedOut(Box<str>),
 }
 
