@@ -187,14 +187,12 @@ impl World {
         }
         (guest.visit, guest.is_unsure) = (Visit::None, false);
         if is_present {
-            match (visit, guest.session) {
-                (Visit::Answered, _) => {
-                    self.promises.violate(format!("the session of c{client} is back"));
-                }
-                (Visit::Asked { since, .. }, Some(session)) => {
-                    self.promises.has_survived(session, since);
-                }
-                _ => {}
+            if visit == Visit::Answered {
+                self.promises.violate(format!("the session of c{client} is back"));
+            }
+            let guest = &mut self.guests[client];
+            if let (Some(since), Some(session)) = (guest.in_doubt_since.take(), guest.session) {
+                self.promises.has_survived(session, since);
             }
             for packet in self.guests[client].half.resend() {
                 if let Packet::Publish { message, .. } = packet {
@@ -217,6 +215,7 @@ impl World {
     /// A session begins, in place of an earlier one.
     fn begins(&mut self, client: ClientId, node: usize) {
         let guest = &mut self.guests[client];
+        guest.in_doubt_since = None;
         guest.session.take().into_iter().for_each(|session| self.promises.ends(session));
         if guest.home.is_none() {
             guest.filter = self.rng.usize(..FILTERS);
@@ -297,7 +296,9 @@ impl World {
         guest.half.wants_clean = guest.home.is_none() || visits;
         guest.half.expiry = if guest.half.wants_clean { Some(0) } else { None };
         if visits {
-            guest.visit = Visit::Asked { since: self.promises.moment(), is_reached: false };
+            let since = self.promises.moment();
+            guest.visit = Visit::Asked { since, is_reached: false };
+            guest.in_doubt_since.get_or_insert(since);
         }
         guest.connection = Some(Connection {
             link: self.next_link,
@@ -349,6 +350,7 @@ pub(super) fn guest(rng: &mut Rng, client: ClientId, placement: &Placement) -> G
         connection: None,
         session: None,
         visit: Visit::None,
+        in_doubt_since: None,
         is_unsure: false,
     }
 }

@@ -19,7 +19,7 @@ use visits::Visit;
 use super::NODES;
 use super::links::{Carried, Links};
 use super::node::{Happened, Node, index_of, name};
-use super::promises::{Promises, SessionId};
+use super::promises::{Moment, Promises, SessionId};
 use crate::Outcome;
 use crate::environment;
 use crate::history::{Event, History};
@@ -81,6 +81,8 @@ struct Guest {
     connection: Option<Connection>,
     session: Option<SessionId>,
     visit: Visit,
+    /// When it has first connected with Clean Start since it was last told that the session exists.
+    in_doubt_since: Option<Moment>,
     /// Whether it has connected without Clean Start since, and does not know what session it has: it must connect with Clean
     /// Start until it was told that none is left (MQTT 5 §3.2.2.1.1).
     is_unsure: bool,

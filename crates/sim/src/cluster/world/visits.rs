@@ -45,6 +45,7 @@ impl World {
         if is_reached && (home == node || self.promises.has_known(node, home, since)) {
             (guest.visit, guest.is_unsure) = (Visit::Answered, false);
             guest.half.forget_session();
+            guest.in_doubt_since = None;
             guest.session.take().into_iter().for_each(|session| self.promises.ends(session));
         }
         self.disconnect(client);
