@@ -141,7 +141,7 @@ impl World {
             }
             Packet::Notification(key, value, version, id) => {
                 self.askers.promises.notified(link, (key, value, version), now);
-                self.perhaps_crash();
+                self.perhaps_crash_store();
                 self.asker_sends(asker, Packet::Got(id));
             }
             Packet::Watching(id) => self.asker_sends(asker, Packet::Got(id)),

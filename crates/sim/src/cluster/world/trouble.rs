@@ -3,6 +3,7 @@
 use barid_store::memory::Disk;
 
 use super::super::NODES;
+use super::super::node::{ASKERS, index_of};
 use super::World;
 use crate::history::Event;
 
@@ -74,8 +75,20 @@ impl World {
         }
     }
 
+    /// A client of the state store was told something, by the broker that has it.
+    pub(super) fn perhaps_crash_store(&mut self) {
+        if !self.healed && self.rng.f64() < 3.0 * self.crash_when_told {
+            let home = index_of(self.placement.home_of_tenant(ASKERS));
+            self.crash_one(home);
+        }
+    }
+
     pub(super) fn crash(&mut self) {
         let node = self.rng.usize(..NODES);
+        self.crash_one(node);
+    }
+
+    fn crash_one(&mut self, node: usize) {
         if self.places[node].node.take().is_none() {
             return;
         }
