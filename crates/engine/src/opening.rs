@@ -291,6 +291,8 @@ fn resume(engine: &Engine, session: &SessionRef, now: MonoTime) {
     let mut state = session.state();
     let was_away = state.away_since.is_some();
     let away_since = *state.away_since.get_or_insert(now);
+    // When its client connected last is not stored. Another broker may still tell of a connection that was before that.
+    state.connected_at = engine.clock.wall_micros();
     if !was_away {
         session.store(&state);
     }

@@ -124,10 +124,12 @@ pub(super) fn open_session(
     let cluster = context.engine.cluster.as_ref();
     let connected_at = cluster.map_or(wall, |cluster| cluster.connect_time(wall));
     let mut noted = Commits::default();
-    match &retired {
-        Some((_, retired)) => noted.join(&retired.commits),
-        None if resumes => {}
-        None => noted.join(&tenant.removals(opening.client_id)),
+    if let Some((_, retired)) = &retired {
+        noted.join(&retired.commits);
+    }
+    if !resumes {
+        // A session that is not stored may have been there since the stored one has ended.
+        noted.join(&tenant.removals(opening.client_id));
     }
     if let Some(remote) = remote {
         let ended = remote.end_old_session(&context.worker, opening.client_id, connected_at);
