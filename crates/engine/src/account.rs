@@ -230,12 +230,12 @@ impl Account {
     }
 
     /// Number of messages that wait in the queues of the tenant's sessions at all brokers.
-    fn queued_messages(&self) -> usize {
+    pub fn queued_messages(&self) -> usize {
         self.queued.messages().saturating_add(self.quotas.elsewhere().queued_messages())
     }
 
-    /// Bytes of these.
-    fn queued_bytes(&self) -> usize {
+    /// Bytes of these, and of messages in flight that are kept until acknowledged.
+    pub fn queued_bytes(&self) -> usize {
         self.queued.bytes().saturating_add(self.quotas.elsewhere().queued_bytes())
     }
 

@@ -211,7 +211,8 @@ impl Engine {
 
     /// Checks the full queues of all tenants: they use less at another broker.
     pub(crate) fn look_for_room(&self) {
-        self.tenants.for_each(|tenant| tenant.queued.look_for_room(None));
+        // Without the lock of the tenants, since publishers go on.
+        self.tenants.all().iter().for_each(|tenant| tenant.queued.look_for_room(None));
     }
 
     /// Removes subscriptions of another broker that do not count any more, in steps.

@@ -19,8 +19,8 @@ pub struct Used {
     pub queued_messages: u64,
     /// Bytes of these, and of messages in flight.
     pub queued_bytes: u64,
-    /// What was used of each rate, and not given back, since the broker knows the tenant: messages from clients, bytes from
-    /// clients, bytes to clients, and connections.
+    /// Sums of what the clients of the broker have used of each rate, less what they have given back: messages from clients,
+    /// bytes from clients, bytes to clients, and connections. They begin at 0 when the broker creates the tenant.
     pub spent: [u64; RATES],
 }
 

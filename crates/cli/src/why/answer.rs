@@ -76,17 +76,17 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
         Some(_) => format!("There is no session of {client} in the tenant {tenant}"),
         None => format!("There is no tenant {tenant}, and so no session of {client} in it"),
     };
-    let mut answer = vec![format!(
-        "{missing}: the broker keeps no messages for it. A session outlives its connection only if the \
-         client asks for that with a Session Expiry Interval (MQTT 3: with Clean Session 0), and only \
-         for that long."
-    )];
     if let Some(home) = facts.home {
         return vec![format!(
             "{missing} at this broker. If it outlives its connection, it is at the broker {home} of the cluster: ask \
              that with --broker {home}."
         )];
     }
+    let mut answer = vec![format!(
+        "{missing}: the broker keeps no messages for it. A session outlives its connection only if the \
+         client asks for that with a Session Expiry Interval (MQTT 3: with Clean Session 0), and only \
+         for that long."
+    )];
     answer.extend(facts.tenants_with.iter().map(|other| {
         format!("The tenant {other} has a session of that name: ask with --tenant {other}.")
     }));

@@ -95,9 +95,9 @@ fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
         Some(_) => None,
         None => home(&admin, &args.of.tenant, name)?,
     };
-    let (tenants, similar) = match session {
-        Some(_) => (Vec::new(), Vec::new()),
-        None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, name)?),
+    let (tenants, similar) = match (&session, &home) {
+        (Some(_), _) | (_, Some(_)) => (Vec::new(), Vec::new()),
+        (None, None) => (tenants_with(&admin, &client)?, similar(&admin, &tenant, name)?),
     };
     let asked = format!("{tenant}/denials?limit={}", args.limit);
     let of_client = admin.find(&format!("{asked}&client={client}"))?;

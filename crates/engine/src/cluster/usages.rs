@@ -1,7 +1,8 @@
 //! What each tenant uses at each broker. Its limits hold for all brokers together: approximately, since what one broker has
 //! used reaches the others a moment later.
 //!
-//! Counts, such as that of connections, are added up. What was used of a rate is taken out of the tenant's buckets at the other brokers as well.
+//! Counts, such as that of connections, are added up. What was used of a rate is taken out of the tenant's buckets at the other
+//! brokers as well.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(super) struct Usages {
 #[derive(Default)]
 struct Own {
     announced: Announced<Used>,
-    /// What was noted last, and in which round.
+    /// The last count of each tenant, with the number of the round of counting that has found it.
     last: HashMap<Arc<str>, (Used, u64)>,
     rounds: u64,
 }

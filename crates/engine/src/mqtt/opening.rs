@@ -180,9 +180,9 @@ pub(super) fn open_session(
     counters.sent.add(PacketType::ConnAck, 1, connack.len() as u64);
     let survives = wanted.expiry > 0;
     // CONNACK tells whether the session existed. With Session Present 0 it waits until the removal of the
-    // previous session is durable, here or at the broker that has it; with 1, until the session and its will are durable. Exception: while the
-    // store takes nothing new, a client is admitted at once if a crash would not lose its session, so that it
-    // can take its messages.
+    // previous session is durable, here or at the broker that has it; with 1, until the session and its will
+    // are durable. Exception: while the store takes nothing new, a client is admitted at once if a crash would
+    // not lose its session, so that it can take its messages.
     if is_in_store && session.store_refuses() {
         noted.clear();
     }

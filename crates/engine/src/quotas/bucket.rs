@@ -102,7 +102,7 @@ impl Bucket {
     pub fn give_back(&self, count: u64) {
         if self.rate() > 0 {
             self.give_back_elsewhere(count);
-            // What was taken under another rate, or under none, may be given back under this one.
+            // Tokens that were taken while there was no rate are not in `spent`, and may be given back when there is one.
             let less = |spent: u64| Some(spent.saturating_sub(count));
             let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }

@@ -68,7 +68,7 @@ impl Usage {
         }
     }
 
-    /// What was used of each rate here, by [`Flow`].
+    /// Number of tokens that this broker's clients have used and not given back, by [`Flow`].
     pub fn spent(&self) -> [u64; RATES] {
         std::array::from_fn(|flow| self.buckets[flow].spent())
     }

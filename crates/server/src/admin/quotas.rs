@@ -69,10 +69,8 @@ fn used(tenant: &Tenant, quota: Quota) -> Option<u64> {
         Quota::MaxConnections => count(tenant.connections() + elsewhere.connections()),
         Quota::MaxSessions => count(tenant.sessions.len() + elsewhere.sessions()),
         Quota::MaxTenantSubscriptions => count(tenant.subscriptions()),
-        Quota::MaxTenantQueuedMessages => {
-            count(tenant.queued.messages() + elsewhere.queued_messages())
-        }
-        Quota::MaxTenantQueuedBytes => count(tenant.queued.bytes() + elsewhere.queued_bytes()),
+        Quota::MaxTenantQueuedMessages => count(tenant.queued_messages()),
+        Quota::MaxTenantQueuedBytes => count(tenant.queued_bytes()),
         Quota::MaxRetainedMessages => count(tenant.retained_by_clients()),
         Quota::MaxRetainedBytes => count(tenant.retained.read().bytes()),
         Quota::MaxStateKeys => of_keys(Usage::keys),

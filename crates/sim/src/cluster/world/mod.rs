@@ -95,7 +95,7 @@ struct Connection {
     to_client: VecDeque<Packet>,
     /// Whether the broker is about to read, whatever has happened since it has looked whether it may.
     is_read: bool,
-    /// What was known of the client's stored session when its CONNECT arrived.
+    /// The client's visit at the time when the broker read the CONNECT of this connection.
     visit: Visit,
 }
 
