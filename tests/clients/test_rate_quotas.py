@@ -355,7 +355,7 @@ def test_the_connection_rate(broker_with, connect, dial, version):
     refused(running, dial, version, RATE, "connect_rate")
     assert running.metric(r'^barid_quota_refused_total\{tenant="default",quota="connect_rate"\}') == 1
     assert quotas(running)["connect_rate"] == {"limit": 5, "used": None, "refused": 1, "throttled_seconds": None}
-    assert "connect_rate" in running.stderr
+    until(lambda: "connect_rate" in running.stderr)
     connect(version, to=running)
 
 
