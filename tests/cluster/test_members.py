@@ -18,6 +18,10 @@ from brokers import LINK_TLS, SECRET, Member
 in_plain_text = pytest.mark.skipif(LINK_TLS, reason="speaks the protocol in plain text")
 
 
+HASHES = [f"$argon2id$v=19$m=256,t=1,p=1$c2FsdHNhbHQ${hash}" for hash in ("AAAAAAAAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBBBBBBBA")]
+"""Of two passwords."""
+
+
 def logged(member: Member, text: str) -> bool:
     return text in member.stderr
 
@@ -86,10 +90,11 @@ def test_clients_can_follow_the_members(cluster_of, client):
     cluster = cluster_of(2)
     watcher = client(cluster[0])
     watcher.subscribe("$SYS/broker/cluster/members/+")
-    found = watcher.receive(b"up")
-    assert (found.topic, found.retain) == ("$SYS/broker/cluster/members/b2", True)
+    up = [watcher.receive(b"up") for _ in cluster]
+    assert {one.topic for one in up} == {f"$SYS/broker/cluster/members/{one.name}" for one in cluster}
+    assert all(one.retain for one in up)
     cluster[1].stop()
-    watcher.receive(b"left")
+    assert watcher.receive(b"left").topic == "$SYS/broker/cluster/members/b2"
 
 
 def test_down_is_for_good(cluster_of, client):
@@ -153,11 +158,19 @@ class TestWhoDoesNotFit:
         assert cluster[0].states() == {"b2": "up"}
 
     def test_other_settings_are_named(self, member):
-        first = member("b1", [])
-        second = member("b2", [first.link_port], more="[limits]\nmax_qos = 1\n")
+        """What is secret counts, too. A reload makes them the same."""
+        def users(password: str) -> str:
+            return f'[[users]]\nname = "acme/u"\npassword = "{password}"\n'
+
+        first = member("b1", [], more=users(HASHES[0]))
+        second = member("b2", [first.link_port], more="[limits]\nmax_qos = 1\n" + users(HASHES[1]))
         until(lambda: first.sees("b2") and second.sees("b1"))
         status = first.command("status")
-        assert status.returncode == 1 and "b2 has other limits" in status.stdout
+        assert status.returncode == 1 and "b2 has other settings than this broker: limits, users" in status.stdout
+        until(lambda: logged(first, "has other settings than this one"))
+        second.reload(users(HASHES[0]) + second.of_cluster)
+        until(lambda: first.command("status").returncode == 0)
+        until(lambda: logged(first, "has the same settings as this one now"))
 
 
 class TestStrangers:
@@ -189,7 +202,7 @@ class TestStrangers:
     def test_a_recorded_proof_is_worth_nothing(self, three):
         """The nonces differ, so what one link has proved does not open another."""
         def hello() -> bytes:
-            fields = (8).to_bytes(2) * 2 + b"\0"
+            fields = (9).to_bytes(2) * 2 + b"\0"
             for text in ("test", "thief"):
                 fields += len(text).to_bytes(2) + text.encode()
             fields += (1).to_bytes(8)

@@ -1,5 +1,6 @@
 //! What a broker says about itself and the others, several times a second.
 
+use crate::common::CommonSettings;
 use crate::error::FrameError;
 use crate::wire::{Reader, put_text, put_u16, put_u64};
 
@@ -13,8 +14,8 @@ pub struct Heartbeat {
     pub number: u64,
     /// The wall clock of the broker, in milliseconds since the Unix epoch.
     pub wall: u64,
-    /// A hash of the settings that all brokers should have in common.
-    pub settings: u64,
+    /// The settings that all brokers should have in common.
+    pub settings: CommonSettings,
     /// Whether the broker serves, in its present life.
     pub serves: bool,
     /// Whether it has had the quorum since it first had it: nobody who serves can have held this life down.
@@ -78,7 +79,7 @@ impl Heartbeat {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.number);
         put_u64(out, self.wall);
-        put_u64(out, self.settings);
+        self.settings.encode(out);
         out.push(match (self.serves, self.is_unbroken) {
             (false, _) => 0,
             (true, false) => 1,
@@ -101,7 +102,8 @@ impl Heartbeat {
     /// # Errors
     /// The fields are not those of a heartbeat.
     pub(crate) fn decode(fields: &mut Reader<'_>) -> Result<Self, FrameError> {
-        let (number, wall, settings) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (number, wall) = (fields.u64()?, fields.u64()?);
+        let settings = CommonSettings::decode(fields)?;
         let (serves, is_unbroken) = match fields.u8()? {
             0 => (false, false),
             1 => (true, false),

@@ -16,6 +16,7 @@
 //! | `error.rs` | what can be wrong with a frame, and why a link is refused |
 //! | `wire.rs` | integers and texts |
 //! | `frame.rs` | the frames of a link as bytes, in both directions |
+//! | `common.rs` | the settings that all brokers should have in common |
 //! | `heartbeat.rs` | what a broker says about itself and the others |
 //! | `inquiry.rs` | requests to the state store of another broker |
 //! | `handshake.rs` | the first frames of a link, in which both brokers prove that they know the secret |
@@ -32,6 +33,7 @@
 //! *Every [`FrameError`] is the fault of the other broker.*
 
 mod announced;
+mod common;
 mod comparing;
 mod digest;
 mod error;
@@ -48,6 +50,7 @@ mod used;
 mod wire;
 
 pub use announced::{Announced, Part};
+pub use common::CommonSettings;
 pub use comparing::{Comparing, Comparison};
 pub use digest::{Digest, Listed, Object, ObjectHash, PARTS, Parts};
 pub use error::{FrameError, NONCE, PROOF, Refusal};

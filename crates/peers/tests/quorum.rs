@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::env;
 
 use barid_core::time::{MonoTime, WallTime};
-use barid_peers::{Event, Heartbeat, Identity, Members, Refusal, Timing};
+use barid_peers::{CommonSettings, Event, Heartbeat, Identity, Members, Refusal, Timing};
 
 /// Length of a step, in milliseconds of true time.
 const STEP: u64 = 25;
@@ -69,7 +69,12 @@ impl World {
         let mut rng = fastrand::Rng::with_seed(seed);
         let count = rng.usize(3..=6);
         let brokers = (0..count).map(|index| Broker {
-            members: Members::new(identity(index, 1), Timing::default(), 8, 0),
+            members: Members::new(
+                identity(index, 1),
+                Timing::default(),
+                8,
+                CommonSettings::default(),
+            ),
             rate: rng.u64(970..=1_030),
             stopped_until: rng.u64(0..2_000),
         });
@@ -305,8 +310,12 @@ impl World {
     fn restart(&mut self, broker: usize) {
         self.lives += 1;
         self.links.retain(|link| (link.from.0 != broker || link.has_ended) && link.to.0 != broker);
-        self.brokers[broker].members =
-            Members::new(identity(broker, self.lives), Timing::default(), 8, 0);
+        self.brokers[broker].members = Members::new(
+            identity(broker, self.lives),
+            Timing::default(),
+            8,
+            CommonSettings::default(),
+        );
         self.brokers[broker].stopped_until = self.now + self.rng.u64(..3_000);
     }
 

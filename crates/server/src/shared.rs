@@ -89,7 +89,7 @@ impl Shared {
         let cluster = settings.cluster.as_ref().map(|cluster| {
             let listen = cluster_address.unwrap_or(cluster.listen).to_string();
             let address = cluster.advertise.clone().unwrap_or(listen);
-            let numbers = (settings.common_hash(), clock.wall().as_millis());
+            let numbers = (settings.common(), clock.wall().as_millis());
             let own = (system::RANDOM, data_dir.path());
             Clustering::new(cluster, address, (workers, shards), numbers, own)
         });
@@ -185,6 +185,9 @@ impl Shared {
     pub fn apply(&self, settings: Settings) -> bool {
         self.strangers.set_most(settings.max_connecting_bytes);
         let new = Arc::new(settings);
+        if let Some(cluster) = &self.cluster {
+            cluster.set_settings(new.common());
+        }
         let old = std::mem::replace(&mut *self.settings.write(), Arc::clone(&new));
         self.logins.reload(&old, &new)
     }

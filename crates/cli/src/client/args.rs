@@ -36,6 +36,8 @@ pub struct BrokerArgs {
         short = 'P',
         long,
         value_name = "PASSWORD",
+        // One that is drawn by chance may begin with a hyphen.
+        allow_hyphen_values = true,
         env = "BARID_PASSWORD",
         hide_env_values = true
     )]

@@ -177,10 +177,9 @@ struct Member {
     address: String,
     state: String,
     since: Moment,
-    software: String,
     hears_us: bool,
     clock_ahead: i64,
-    has_same_settings: bool,
+    other_settings: Vec<String>,
     filters: u64,
     link: Link,
     replicas: Replicas,
@@ -258,9 +257,7 @@ fn wrong(view: &View) -> Vec<String> {
                 .into(),
         );
     }
-    for Member { name, state, hears_us, clock_ahead, has_same_settings, software, .. } in
-        &view.members
-    {
+    for Member { name, state, hears_us, clock_ahead, other_settings, .. } in &view.members {
         match state.as_str() {
             "left" => continue,
             "up" if !hears_us => wrong.push(format!(
@@ -275,10 +272,10 @@ fn wrong(view: &View) -> Vec<String> {
             let millis = clock_ahead.abs();
             wrong.push(format!("the clock of {name} is {millis} ms {direction}"));
         }
-        if state == "up" && !has_same_settings {
+        if state == "up" && !other_settings.is_empty() {
             wrong.push(format!(
-                "{name} has other limits, users, rules, durability classes, bindings, queues or topics in its \
-                 configuration than this broker, or another version ({software})"
+                "{name} has other settings than this broker: {}",
+                other_settings.join(", ")
             ));
         }
     }

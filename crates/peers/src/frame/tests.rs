@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::common::CommonSettings;
 use crate::heartbeat::{Seen, Support, Verdict};
 use crate::inquiry::{InquiryKind, ToldKind};
 
@@ -81,7 +82,7 @@ fn all() -> Vec<Frame<'static>> {
         Frame::Heartbeat(Heartbeat {
             number: 1,
             wall: 2,
-            settings: 3,
+            settings: CommonSettings::new([3; CommonSettings::PARTS.len()]),
             serves: true,
             is_unbroken: true,
             brokers: 3,

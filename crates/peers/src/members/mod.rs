@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use barid_core::time::{MonoTime, WallTime};
 
+use crate::common::CommonSettings;
 use crate::error::Refusal;
 use crate::heartbeat::{Heartbeat, Seen, Support, Verdict};
 use crate::identity::Identity;
@@ -115,8 +116,8 @@ pub struct Member {
     /// Milliseconds that its wall clock is ahead of that of this broker, as of its last heartbeat. Contains the time
     /// that the heartbeat was under way.
     pub ahead: i64,
-    /// The hash of its settings.
-    pub settings: u64,
+    /// Its settings, as of its last heartbeat; `None`: there was none yet.
+    pub settings: Option<CommonSettings>,
     /// Whether it has said that it hears this broker.
     pub hears_us: bool,
     /// What the two know of each other.
@@ -140,7 +141,7 @@ pub struct Member {
 pub struct Members {
     me: Identity,
     timing: Timing,
-    settings: u64,
+    settings: CommonSettings,
     others: BTreeMap<String, Member>,
     /// Maximum number of other brokers.
     most: usize,
@@ -162,9 +163,9 @@ pub struct Members {
 }
 
 impl Members {
-    /// Begins alone. `most` is the maximum number of other brokers; `settings` a hash of the settings that all brokers
-    /// should have in common.
-    pub fn new(me: Identity, timing: Timing, most: usize, settings: u64) -> Self {
+    /// Begins alone. `most` is the maximum number of other brokers; `settings` are those that all brokers should have in
+    /// common.
+    pub fn new(me: Identity, timing: Timing, most: usize, settings: CommonSettings) -> Self {
         Self {
             me,
             timing,
@@ -199,9 +200,15 @@ impl Members {
         &self.me
     }
 
-    /// The hash of the settings of this broker.
-    pub fn settings(&self) -> u64 {
-        self.settings
+    /// The settings of this broker have changed.
+    pub fn set_settings(&mut self, settings: CommonSettings) {
+        self.settings = settings;
+    }
+
+    /// Returns the names of the settings that all brokers should have in common and that another one has otherwise.
+    pub fn other_settings(&self, member: &Member) -> Vec<&'static str> {
+        let theirs = member.settings.as_ref();
+        theirs.map(|theirs| self.settings.differing(theirs).collect()).unwrap_or_default()
     }
 
     /// The other brokers, by name.
@@ -271,7 +278,7 @@ impl Members {
             state: State::Joining,
             since: now,
             ahead: 0,
-            settings: 0,
+            settings: None,
             hears_us: false,
             contact: Contact::default(),
             heard: (now, 0),
@@ -304,7 +311,7 @@ impl Members {
             return;
         }
         member.ahead = heartbeat.wall.cast_signed().wrapping_sub(wall.as_millis().cast_signed());
-        member.settings = heartbeat.settings;
+        member.settings = Some(heartbeat.settings);
         member.heard = (now, heartbeat.number);
         member.is_refused = false;
         (member.serves, member.brokers) = (heartbeat.serves, heartbeat.brokers.into());

@@ -29,8 +29,10 @@ impl World {
     fn new(count: usize) -> Self {
         let names: Vec<_> = (0..count).map(|index| index.to_string()).collect();
         let timing = Timing::default();
-        let mut all: Vec<_> =
-            names.iter().map(|name| Members::new(identity(name, 1), timing, 8, 0)).collect();
+        let mut all: Vec<_> = names
+            .iter()
+            .map(|name| Members::new(identity(name, 1), timing, 8, CommonSettings::default()))
+            .collect();
         for members in &mut all {
             let me = members.me.name.clone();
             for name in names.iter().filter(|name| **name != me) {
@@ -168,7 +170,8 @@ fn members_name_members() {
 
 #[test]
 fn there_are_no_more_members_than_allowed() {
-    let mut members = Members::new(identity("me", 1), Timing::default(), 2, 0);
+    let mut members =
+        Members::new(identity("me", 1), Timing::default(), 2, CommonSettings::default());
     for name in ["a", "b"] {
         assert_eq!(members.admits(&identity(name, 1)), Ok(()));
         members.on_hello(at(0), &identity(name, 1), &mut vec![]);

@@ -23,7 +23,7 @@ export async function show(main, { may, signal }) {
       { title: "Hears this one", of: (one) => (one.hears_us ? "yes" : "no") },
       { title: "Same data", of: (one) => ({ true: "yes", false: "no", null: "–" })[one.replicas.are_same] },
       { title: "Clock ahead", of: (one) => one.clock_ahead, show: (one) => (one.clock_ahead == null ? "–" : `${number(one.clock_ahead)} ms`), number: true },
-      { title: "Same settings", of: (one) => (one.has_same_settings ? "yes" : "no") },
+      { title: "Other settings", of: (one) => one.other_settings.join(", ") || "–" },
       { title: "Filters", of: (one) => one.filters, show: (one) => number(one.filters), number: true },
       { title: "Sent", of: (one) => one.link?.messages, show: (one) => number(one.link?.messages), number: true },
       { title: "Lost", of: (one) => one.link?.lost, show: (one) => number(one.link?.lost), number: true },

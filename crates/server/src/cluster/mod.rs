@@ -2,6 +2,7 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
+//! | `differences.rs` | settings and clocks of other brokers that are not as here |
 //! | `misplaced.rs` | what is in the data directory and belongs to other brokers |
 //! | `moves.rs` | slots that change their broker: what is wanted, and what is known of it |
 //! | `proofs.rs` | the secret of the cluster |
@@ -10,6 +11,7 @@
 //! | `stream.rs` | the byte stream of a link |
 //! | `view.rs` | the cluster as operators see it |
 
+mod differences;
 mod misplaced;
 mod moves;
 mod proofs;
@@ -35,12 +37,15 @@ use barid_engine::engine::Engine;
 use barid_engine::links::{Membership, NewLife, Watcher};
 use barid_engine::random::Random;
 use barid_engine::replicating::ObjectName;
-use barid_peers::{Event, Identity, Members, Object, Placement, Refusal, State, Timing, origin_of};
+use barid_peers::{
+    CommonSettings, Event, Identity, Members, Object, Placement, Refusal, State, Timing, origin_of,
+};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tracing::{error, info, warn};
 
 use crate::settings::{ClusterSettings, WithoutQuorum};
+use differences::Differences;
 use proofs::Secret;
 
 /// Maximum number of other brokers.
@@ -89,6 +94,7 @@ pub struct Clustering {
     tried: Mutex<BTreeSet<String>>,
     /// Number of control links that each broker has opened.
     turns: Mutex<BTreeMap<String, u64>>,
+    differences: Differences,
 }
 
 impl Clustering {
@@ -97,7 +103,7 @@ impl Clustering {
         settings: &ClusterSettings,
         address: String,
         (threads, shards): (usize, usize),
-        (common, incarnation): (u64, u64),
+        (common, incarnation): (CommonSettings, u64),
         (random, data_dir): (Random, &Path),
     ) -> Arc<Self> {
         let placement = settings.placement();
@@ -147,6 +153,7 @@ impl Clustering {
             problems: Mutex::default(),
             tried: Mutex::default(),
             turns: Mutex::default(),
+            differences: Differences::default(),
         })
     }
 
@@ -182,6 +189,11 @@ impl Clustering {
             let place = self.place(&member.identity.name);
             place.is_some_and(|place| !self.engine().replicas(place).counts().has_told)
         })
+    }
+
+    /// The settings of this broker have changed.
+    pub(crate) fn set_settings(&self, settings: CommonSettings) {
+        self.membership.members().set_settings(settings);
     }
 
     /// Which broker has which sessions that outlive their connections; `None`: each one those that began there.
@@ -272,6 +284,7 @@ impl Clustering {
     /// Does what is to be done regularly.
     pub(crate) fn tick(&self, engine: &Engine) {
         self.membership.tick(engine, &self.watching(engine));
+        self.differences.look(&self.membership.members());
     }
 
     /// Changes the members, and does what follows from it.
@@ -350,6 +363,7 @@ impl Watcher for Watching<'_> {
 
     fn takes_clients(&self) {
         info!("this broker takes clients");
+        self.engine.tell_member(self.clustering.name(), view::name(State::Up));
     }
 
     fn on_new_life(&self, life: &NewLife<'_>) {
@@ -371,6 +385,7 @@ impl Watcher for Watching<'_> {
             "{why}: it has disconnected its clients, ended the sessions that end with their connections, and takes clients \
              when it has joined the cluster again"
         );
+        self.engine.tell_member(self.clustering.name(), view::name(State::Joining));
         self.clustering.lives.send_replace(incarnation);
     }
 }

@@ -55,8 +55,9 @@ pub struct MemberView {
     pub hears_us: bool,
     /// Milliseconds that its clock is ahead of that of this broker.
     pub clock_ahead: i64,
-    /// Whether it has the settings that all brokers should have in common.
-    pub has_same_settings: bool,
+    /// Names of the settings that all brokers should have in common and that this one has otherwise than the broker that is
+    /// asked.
+    pub other_settings: Vec<&'static str>,
     /// Number of distinct topic filters that it has told.
     pub filters: usize,
     /// Number of wills of its clients that this broker keeps.
@@ -114,7 +115,6 @@ impl Clustering {
     pub fn view(&self, now: MonoTime, threads: usize) -> View {
         let members = self.membership.members();
         let me = members.me().clone();
-        let settings = members.settings();
         let others = members.others().map(|member| {
             let place = self.place(&member.identity.name).expect("a member has a place");
             let counts = (0..threads).map(|thread| self.engine().link(thread, place).counts());
@@ -133,7 +133,7 @@ impl Clustering {
                 software: member.identity.software.clone(),
                 hears_us: member.hears_us,
                 clock_ahead: member.ahead,
-                has_same_settings: member.settings == settings,
+                other_settings: members.other_settings(member),
                 filters: self.engine().filters_of(place),
                 wills: self.engine().wills_of(place),
                 link: LinkView { messages, lost, waiting },
@@ -176,7 +176,8 @@ pub fn state_after(event: &Event) -> Option<(&str, &'static str)> {
     Some((member, name(state)))
 }
 
-fn name(state: State) -> &'static str {
+/// Returns the name of a state.
+pub fn name(state: State) -> &'static str {
     match state {
         State::Joining => "joining",
         State::Up => "up",

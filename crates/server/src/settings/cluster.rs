@@ -1,11 +1,13 @@
 //! Settings of a broker that belongs to a cluster.
 
+use std::fmt::Debug;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use barid_engine::amqp::Secret;
-use barid_peers::Placement;
+use barid_peers::{CommonSettings, Placement};
+use foldhash::quality::FixedState;
 use serde::Deserialize;
 
 use super::{Settings, Tls};
@@ -108,14 +110,76 @@ impl ClusterSettings {
 }
 
 impl Settings {
-    /// A hash of the settings that all brokers of a cluster should have in common: what a client may do must not depend
-    /// on the broker that it reaches. Brokers of the same version have the same hash for the same settings.
-    pub fn common_hash(&self) -> u64 {
-        let common = (
-            (&self.limits, &self.tenants, self.max_tenants, &self.durability),
-            (&self.auth, self.strict_user_names, &self.shared_subscriptions),
-            (&self.users, &self.bindings, &self.queues, &self.topics),
-        );
-        foldhash::quality::FixedState::with_seed(0).hash_one(format!("{common:?}"))
+    /// The settings that all brokers of a cluster should have in common. Brokers of the same version have the same hashes for
+    /// the same settings.
+    pub fn common(&self) -> CommonSettings {
+        // What is secret is not in the Debug output of users and keys.
+        let users: Vec<_> =
+            self.users.iter().map(|user| (&user.name, &user.password, user.rights())).collect();
+        let keys = self
+            .keys
+            .iter()
+            .map(|key| (&key.name, key.key.as_ref().map(Secret::expose), &key.rights, &key.entity));
+        let keys: Vec<_> = keys.collect();
+        let without_quorum = self.cluster.as_ref().map(|cluster| cluster.without_quorum);
+        CommonSettings::new([
+            hash(&self.limits),
+            hash(&(&self.tenants, self.max_tenants)),
+            hash(&self.durability),
+            hash(&(&self.auth, self.strict_user_names)),
+            hash(&users),
+            hash(&keys),
+            hash(&self.bindings),
+            hash(&self.queues),
+            hash(&self.topics),
+            hash(&self.shared_subscriptions),
+            hash(&without_quorum),
+        ])
+    }
+}
+
+fn hash(settings: &dyn Debug) -> u64 {
+    FixedState::with_seed(0).hash_one(format!("{settings:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn common(settings: Value) -> CommonSettings {
+        serde_json::from_value::<Settings>(settings).unwrap().common()
+    }
+
+    /// Returns the names of the parts in which two configurations differ.
+    fn differing(one: Value, other: Value) -> Vec<&'static str> {
+        common(one).differing(&common(other)).collect()
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let cluster = |without_quorum: &str| {
+            let (name, listen) = ("c", "127.0.0.1:1");
+            json!({ "cluster": {
+                "name": name, "broker": "b", "listen": listen, "without_quorum": without_quorum,
+            } })
+        };
+        let rules = differing(cluster("stop"), cluster("serve"));
+        assert_eq!(rules, ["cluster.without_quorum"]);
+        assert_eq!(differing(json!({}), json!({ "limits": { "max_qos": 1 } })), ["limits"]);
+        assert_eq!(differing(json!({}), json!({ "queues": [{ "name": "q" }] })), ["queues"]);
+        assert!(differing(json!({}), json!({})).is_empty());
+    }
+
+    #[test]
+    fn secrets_count() {
+        let user = |password: &str, publish: &str| json!({ "users": [{ "name": "u", "password": password, "publish": [publish] }] });
+        let key =
+            |secret: &str| json!({ "keys": [{ "name": "k", "key": secret, "rights": ["Send"] }] });
+        assert_eq!(differing(user("a", "t"), user("b", "t")), ["users"]);
+        assert_eq!(differing(user("a", "t"), user("a", "u")), ["users"]);
+        assert_eq!(differing(key("a"), key("b")), ["keys"]);
+        assert!(differing(user("a", "t"), user("a", "t")).is_empty());
     }
 }

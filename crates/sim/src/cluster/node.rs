@@ -10,7 +10,8 @@ use barid_engine::ids::ConnectionId;
 use barid_engine::links::{Membership, NewLife, Watcher};
 use barid_engine::owner::{Farewell, Owner};
 use barid_peers::{
-    Event, Frame, FrameError, Identity, Members, Object, Placement, Timing, origin_of,
+    CommonSettings, Event, Frame, FrameError, Identity, Members, Object, Placement, Timing,
+    origin_of,
 };
 use barid_store::memory::Disk;
 use mqtt_proto::ReasonCode;
@@ -83,7 +84,8 @@ impl Node {
             reference: String::new(),
         };
         let brokers = placement.homes().len();
-        let members = Members::new(me, Timing::default(), MEMBERS_MAX, 0).of_at_least(brokers);
+        let members = Members::new(me, Timing::default(), MEMBERS_MAX, CommonSettings::default())
+            .of_at_least(brokers);
         Self {
             process: Process::in_cluster(disks, settings, rules, Some(Arc::clone(&cluster))),
             membership: Membership::new(members, cluster),
