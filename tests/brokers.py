@@ -117,8 +117,8 @@ class Cluster:
     """Brokers that know each other, called `b1`, `b2` and so on. With `homes`, sessions belong to slots of all of them."""
 
     def __init__(self, count: int, more: str | Callable[[int], str] = "", proxied: bool = False, homes: bool = False,
-                 member: Callable[..., Member] = Member, **options):
-        self.proxies = [Proxy() for _ in range(count)] if proxied else []
+                 member: Callable[..., Member] = Member, proxy: Callable[[int], Proxy] = lambda _: Proxy(), **options):
+        self.proxies = [proxy(index) for index in range(count)] if proxied else []
         listen = [free_port() for _ in range(count)]
         reached = [proxy.port for proxy in self.proxies] or listen
         self.members: list[Member] = []
@@ -154,8 +154,8 @@ class AnyBroker:
     """A cluster of so many brokers, as one broker to whose clients it does not matter which of them they reach: each connection
     is to another one, chosen at random. What is asked of the broker itself is asked of the first one."""
 
-    def __init__(self, count: int, more: str = "", member: Callable[..., Member] = Member):
-        self.cluster = Cluster(count, more, homes=True, member=member)
+    def __init__(self, count: int, more: str = "", cluster: Callable[..., Cluster] = Cluster, **options):
+        self.cluster = cluster(count, more=more, homes=True, **options)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -230,12 +230,18 @@ def started(config: str = "") -> Broker | AnyBroker:
 
 
 class Proxy:
-    """Passes connections on, and breaks them on demand. Remembers the last bytes that it has passed on."""
+    """Passes connections on, and breaks and slows them on demand. Remembers the last bytes that it has passed on."""
 
     KEPT = 1 << 20
+    READ = 1 << 16
 
-    def __init__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, host: str = "127.0.0.1", within: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext):
+        """Sockets are created in the network that `within` enters."""
+        self.delay = 0.0
+        """Seconds for which what was read at once, `READ` bytes at most, is held before it is passed on."""
+        self._host, self._within = host, within
+        with within():
+            self._listener = socket.create_server((host, 0))
         self.port = self._listener.getsockname()[1]
         self._to: int | None = None
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -270,7 +276,8 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
+                with self._within():
+                    server = socket.create_connection((self._host, self._to))
             except OSError:
                 if self._listener.fileno() < 0:
                     return
@@ -282,8 +289,9 @@ class Proxy:
 
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
+            while data := source.recv(self.READ):
                 self._flows.wait()
+                time.sleep(self.delay)
                 self.passed += data
                 del self.passed[:-self.KEPT]
                 sink.sendall(data)

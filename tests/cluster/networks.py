@@ -1,4 +1,5 @@
-"""Brokers in network namespaces of their own, which can be cut off from each other: in one direction, or in both.
+"""Brokers in network namespaces of their own, which can be cut off from each other, in one direction or in both, and whose links
+can be slow.
 
 A namespace is a network that no other process sees, so nothing else on this machine is reached or disturbed.
 """
@@ -9,14 +10,16 @@ import contextlib
 import ctypes
 import itertools
 import os
+import random
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import wire
 from broker import WORKER
-from brokers import Cluster, Member
+from brokers import Cluster, Member, Proxy
 
 CLONE_NEWNET = 0x40000000
 
@@ -143,26 +146,68 @@ class Node(Member):
         with self.namespace:
             return super().run(*words, input=input)
 
+    def socket(self) -> socket.socket:
+        """Returns a new TCP socket that reaches it."""
+        with self.namespace:
+            return socket.socket()
+
     def connect(self) -> wire.Client:
         """Opens a connection to it."""
-        with self.namespace:
-            stream = socket.create_connection(self.address, timeout=wire.SECONDS)
+        stream = self.socket()
+        stream.settimeout(wire.SECONDS)
+        stream.connect(self.address)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return wire.Client(stream)
 
 
 class CutCluster(Cluster):
-    """Brokers `b1`, `b2` and so on, each in a namespace of its own."""
+    """Brokers `b1`, `b2` and so on, each in a namespace of its own. Links to a broker go through a proxy there."""
+
+    faults = ("cut off", "cut both", "cut", "slow", "stop", "kill", "peace")
+    delays = (0.02, 0.1, 0.3)
+    """Seconds by which a slow link is late, and for which it takes 64 KiB at most."""
 
     def __init__(self, count: int, **options):
         self.network = Network(count)
+
+        def proxy(index: int) -> Proxy:
+            return Proxy(self.network.address(index), lambda: self.network.nodes[index])
 
         def node(name: str, peers: list[int], **of_node) -> Node:
             index = int(name.removeprefix("b")) - 1
             hosts = [self.network.address(other) for other in range(count)]
             return Node(name, peers, namespace=self.network.nodes[index], hosts=hosts, host=hosts[index], **of_node)
 
-        super().__init__(count, member=node, **options)
+        super().__init__(count, member=node, proxied=True, proxy=proxy, **options)
+
+    def suffers(self, chance: random.Random, lasts: tuple[float, ...]) -> str:
+        """Something happens, lasts for a while, and is over. Returns what it was."""
+        one = chance.randrange(len(self.members))
+        other = chance.choice([index for index in range(len(self.members)) if index != one])
+        kind, seconds = chance.choice(self.faults), chance.choice(lasts)
+        print(f"{kind} {one} {other} {seconds} s", flush=True)
+        match kind:
+            case "cut off":
+                self.network.cut_off(one)
+            case "cut both":
+                self.network.cut_both(one, other)
+            case "cut":
+                self.network.cut(one, other)
+            case "slow":
+                self.proxies[one].delay = chance.choice(self.delays)
+            case "stop":
+                self[one].pause()
+            case "kill":
+                self[one].kill9()
+        time.sleep(seconds)
+        self.network.mend()
+        self.proxies[one].delay = 0
+        match kind:
+            case "stop":
+                self[one].go_on()
+            case "kill":
+                self[one].start()
+        return kind
 
     def close(self) -> None:
         super().close()

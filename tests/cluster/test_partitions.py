@@ -180,17 +180,18 @@ def test_a_broker_that_starts_alone_waits_for_the_quorum(client):
 
 
 def test_what_is_acknowledged_arrives(cluster):
-    """Random cuts, stops and kills, with publishers and subscribers at all brokers: a subscriber that stays connected gets every message
-    that was published after its SUBACK and was acknowledged, in the order of each publisher.
+    """Random cuts, slow links, stops and kills, with publishers and subscribers at all brokers: a subscriber that stays connected gets
+    every message that was published after its SUBACK and was acknowledged, in the order of each publisher, and with QoS 2 once.
     """
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
     print(f"FAULT_SEED={seed}")
     chance = random.Random(seed)
-    ledger = Ledger(cluster, seed, late=2 + max(FAULTS_LAST))
+    ledger = Ledger(cluster, seed, late=3 + max(FAULTS_LAST))
     with ledger:
         until_then = time.monotonic() + FAULT_SECONDS
         while time.monotonic() < until_then:
-            fault(cluster, chance)
+            cluster.suffers(chance, FAULTS_LAST)
+            time.sleep(chance.choice((0.3, 2)))
         cluster.settles()
         time.sleep(3)
     ledger.check()
@@ -199,7 +200,7 @@ def test_what_is_acknowledged_arrives(cluster):
 
 
 def test_slots_move_meanwhile():
-    """Random cuts, stops and kills while slots move: whatever becomes of a move, each slot is at one broker afterwards, with its sessions,
+    """Random cuts, slow links, stops and kills while slots move: whatever becomes of a move, each slot is at one broker afterwards, with its sessions,
     and all brokers know which.
     """
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
@@ -238,7 +239,7 @@ def test_slots_move_meanwhile():
         mover = threading.Thread(target=move)
         mover.start()
         time.sleep(chance.random() * 0.06)
-        fault(cluster, chance)
+        cluster.suffers(chance, FAULTS_LAST)
         mover.join()
         cluster.settles()
         until(are_whole, 30)
@@ -255,29 +256,3 @@ def test_slots_move_meanwhile():
 
 def slot_of(client_id: str) -> int:
     return xxhash.xxh3_64_intdigest(f"default/{client_id}".encode()) % 32
-
-
-def fault(cluster: CutCluster, chance: random.Random) -> None:
-    """Something happens, lasts for a while, and is over."""
-    network, one = cluster.network, chance.randrange(3)
-    other = (one + chance.choice((1, 2))) % 3
-    kind = chance.choice(["cut off", "cut both", "cut", "stop", "kill", "peace"])
-    seconds = chance.choice(FAULTS_LAST)
-    print(f"{kind} {one} {other} {seconds} s")
-    match kind:
-        case "cut off":
-            network.cut_off(one)
-        case "cut both":
-            network.cut_both(one, other)
-        case "cut":
-            network.cut(one, other)
-        case "stop":
-            cluster[one].pause()
-        case "kill":
-            cluster[one].kill9()
-    time.sleep(seconds)
-    network.mend()
-    if kind == "kill":
-        cluster[one].start()
-    cluster[one].go_on()
-    time.sleep(chance.choice((0.3, 2)))

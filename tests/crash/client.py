@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 import wire
@@ -60,8 +61,13 @@ class Client:
         loop = asyncio.get_running_loop()
         self._connack = loop.create_future()
         self.address = self.world.address
-        _, connection = await loop.create_connection(
-            lambda: Connection(self.version, self._dispatch, self._violation, self._lost), *self.address)
+        with contextlib.ExitStack() as open_socket:
+            stream = open_socket.enter_context(self.world.socket(self.address))
+            stream.setblocking(False)
+            await loop.sock_connect(stream, self.address)
+            _, connection = await loop.create_connection(
+                lambda: Connection(self.version, self._dispatch, self._violation, self._lost), sock=stream)
+            open_socket.pop_all()
         self.connection = connection
         self.world.connections.add(connection)
         clean = not self.persistent if clean is None else clean

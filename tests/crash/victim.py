@@ -65,7 +65,7 @@ class Brokers(AnyBroker, Unharmed):
     """Three brokers of a cluster, none of which is killed. Each connection is to one of them, chosen at random."""
 
     def __init__(self, config: str = CONFIG, member: type[Member] = Member):
-        AnyBroker.__init__(self, 3, config, member)
+        AnyBroker.__init__(self, 3, config, member=member)
 
     def running(self) -> bool:
         return all(member.running() for member in self.cluster)

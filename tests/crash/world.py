@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 import time
 from dataclasses import asdict, dataclass, field
 
@@ -84,6 +85,10 @@ class World:
     def address(self) -> tuple[str, int]:
         """Where the next client connects to."""
         return self.victim.address
+
+    def socket(self, address: tuple[str, int]) -> socket.socket:
+        """Returns a new TCP socket for a connection to a broker."""
+        return socket.socket()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

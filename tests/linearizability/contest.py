@@ -21,7 +21,7 @@ MEMORY = '[[durability]]\nkeys = "*"\nclass = "memory"\n'
 """Addition to a configuration: keys are not stored."""
 SERVER_BUSY, QUOTA_EXCEEDED = 0x89, 0x97
 TOLD_LATE = GRACE + 0.9
-"""Seconds after its due time within which watchers must be told of an expiry; includes time for a busy machine."""
+"""Includes time for a busy machine."""
 EXPIRES_AT_REST = 0.3
 """Seconds in which most values that expire do so, if nobody replaces them."""
 
@@ -42,6 +42,8 @@ class Contest(world.World):
         self.cuts, self.keeps, self.dump = cuts, keeps, dump
         self.reopening: Reopening | None = None
         """Closes and opens shards during the rounds, if set."""
+        self.told_late = TOLD_LATE
+        """Seconds after its due time within which watchers must be told of an expiry."""
         self._floor = dict.fromkeys(world.TENANTS, Version(0))
         self._worst_expiry = 0.0
         super().__init__(victim, seed, settle_every)
@@ -84,6 +86,11 @@ class Contest(world.World):
         return self.summary
 
     @property
+    def breaks(self) -> bool:
+        """Whether brokers may end connections, or not answer."""
+        return self.down or self.reopening is not None
+
+    @property
     def _everybody(self) -> list[Requester]:
         return [*self.all_subscribers, *self.publishers, *self.auditors]
 
@@ -111,8 +118,10 @@ class Contest(world.World):
             try:
                 await client.live()
             except TimeoutError as error:
-                self.ledger.problem("violations", f"{client} was not answered in time: {error!r}")
-                return
+                if not self.breaks:
+                    self.ledger.problem("violations", f"{client} was not answered in time: {error!r}")
+                    return
+                client.abort()
             except OSError:
                 await asyncio.sleep(client.random.uniform(0, 0.03))
 
@@ -198,12 +207,12 @@ class Contest(world.World):
         for watcher in self.subscribers(tenant):
             for watch in [*watcher.ended, *watcher.active.values()]:
                 if watch.key == key:
-                    for sentence in check_watch(watch, verdict.changes, now, TOLD_LATE):
+                    for sentence in check_watch(watch, verdict.changes, now, self.told_late):
                         self.ledger.problem("notifications", sentence)
                     for late, change in lateness(watch, verdict.changes):
                         counts["expiries"] += 1
                         self._worst_expiry = max(self._worst_expiry, late)
-                        if late > TOLD_LATE:
+                        if late > self.told_late:
                             self.ledger.problem("late", f"{watch}: told {late * 1000:.0f} ms late of {change}")
         if self.dump and len(self.ledger.problems) > before:
             lines = sorted([(one.invoked, str(one)) for one in operations] + [(one.seen, f"  {one}") for one in sightings])

@@ -141,7 +141,7 @@ class Requester(Publisher):
     def offline(self) -> None:
         super().offline()
         self.greeted = False
-        if not self.is_cut and not self.world.down and not self.world.reopening:
+        if not self.is_cut and not self.world.breaks:
             self.ledger.problem("violations", f"{self} lost its connection, and nobody broke it")
 
     def on_packet(self, packet) -> None:

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path[1:1] = [str(TESTS), str(TESTS / "crash")]
+sys.path[1:1] = [str(TESTS), str(TESTS / "crash"), str(TESTS / "cluster")]
 
+import divided  # noqa: E402
 from contest import MEMORY, run  # noqa: E402
 from powercut import Unpowered  # noqa: E402
 from victim import CONFIG, Unharmed, Victim  # noqa: E402
@@ -27,18 +28,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="each has 0.3 to 1.2 s of requests")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
-    parser.add_argument("--fault", choices=FAULTS, default="kill", help="all but `none` also break connections; `shards` closes and opens them before a kill")
+    parser.add_argument("--fault", choices=[*FAULTS, "divided"], default="kill",
+                        help="`divided`: three brokers lose each other; all but `none` also break connections; `shards` closes and opens them before a kill")
     parser.add_argument("--memory", action="store_true", help="keys of class memory: after a crash only their versions have to fit")
     parser.add_argument("--dump", type=Path, help="a directory for the histories in which something does not fit")
     parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
     options = parser.parse_args()
     if not options.json:
         print(f"seed {options.seed}", flush=True)
+    if options.fault == "divided":
+        summary = divided.run(options.rounds, options.seed, dump=options.dump)
+        return report(summary, options.json)
     victim = FAULTS[options.fault](CONFIG + (MEMORY if options.memory else ""), options.seed)
     keeps = not options.memory or options.fault in ("none", "network")
     summary = run(victim, options.rounds, options.seed, reopens=options.fault == "shards",
                   cuts=options.fault != "none", keeps=keeps, dump=options.dump)
-    if not options.json:
+    return report(summary, options.json)
+
+
+def report(summary, as_json: bool) -> int:
+    if not as_json:
         for problem in summary.problems:
             print(problem)
     print(summary.line())
