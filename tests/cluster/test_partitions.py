@@ -200,8 +200,8 @@ def test_what_is_acknowledged_arrives(cluster):
 
 
 def test_slots_move_meanwhile():
-    """Random cuts, slow links, stops and kills while slots move: whatever becomes of a move, each slot is at one broker afterwards, with its sessions,
-    and all brokers know which.
+    """Random cuts, slow links, stops and kills while slots move: whatever becomes of a move, each slot is at one broker afterwards,
+    with its sessions, and all brokers know which.
     """
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
     print(f"FAULT_SEED={seed}")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS / "crash"), str(TESTS / "cluster")]
+sys.path.append(str(Path(__file__).resolve().parent.parent / "crash"))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ MEMORY = '[[durability]]\nkeys = "*"\nclass = "memory"\n'
 """Addition to a configuration: keys are not stored."""
 SERVER_BUSY, QUOTA_EXCEEDED = 0x89, 0x97
 TOLD_LATE = GRACE + 0.9
-"""Includes time for a busy machine."""
+"""Seconds after its due time within which watchers must be told of an expiry; includes time for a busy machine."""
 EXPIRES_AT_REST = 0.3
 """Seconds in which most values that expire do so, if nobody replaces them."""
 
@@ -43,7 +43,7 @@ class Contest(world.World):
         self.reopening: Reopening | None = None
         """Closes and opens shards during the rounds, if set."""
         self.told_late = TOLD_LATE
-        """Seconds after its due time within which watchers must be told of an expiry."""
+        """What counts as late in this run: longer if links between brokers fail."""
         self._floor = dict.fromkeys(world.TENANTS, Version(0))
         self._worst_expiry = 0.0
         super().__init__(victim, seed, settle_every)

@@ -36,3 +36,4 @@ mod turn;
 mod watchdog;
 
 pub use broker::{Broker, ReloadReport, StartError};
+pub use cluster::CLOCK_SKEW;

@@ -5,6 +5,7 @@ mod init;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use barid_server::CLOCK_SKEW;
 use clap::Subcommand;
 use serde::Deserialize;
 
@@ -203,9 +204,6 @@ struct Problem {
     reason: String,
 }
 
-/// Difference of two clocks, in milliseconds, from which on it is a problem.
-const SKEW: i64 = 500;
-
 /// Time before the end of a certificate from which on it is a problem.
 const CERTIFICATE_REMINDER: Duration = Duration::from_secs(14 * 86_400);
 
@@ -267,7 +265,7 @@ fn wrong(view: &View) -> Vec<String> {
             "up" => {}
             state => wrong.push(format!("{name} is {state}")),
         }
-        if clock_ahead.abs() > SKEW {
+        if clock_ahead.unsigned_abs() > CLOCK_SKEW {
             let direction = if *clock_ahead > 0 { "ahead" } else { "behind" };
             let millis = clock_ahead.abs();
             wrong.push(format!("the clock of {name} is {millis} ms {direction}"));

@@ -6,14 +6,14 @@ use barid_peers::{Members, State};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-/// Difference of two clocks, in milliseconds, from which on it is told. Which of two brokers a client has connected to last
-/// is decided by their clocks.
-const SKEW: u64 = 500;
+/// Difference of the clocks of two brokers, in milliseconds, beyond which operators are told of it. The clocks decide to which
+/// of two brokers a client has connected last.
+pub const CLOCK_SKEW: u64 = 500;
 
 /// Number of looks in a row that must agree: a heartbeat that was under way for long looks like a clock that is behind.
 const LOOKS: u32 = 20;
 
-/// What was told of the other brokers, by name.
+/// The differences of which the log has told, by the name of the other broker.
 #[derive(Debug, Default)]
 pub struct Differences(Mutex<BTreeMap<String, Told>>);
 
@@ -21,8 +21,8 @@ pub struct Differences(Mutex<BTreeMap<String, Told>>);
 struct Told {
     settings: Vec<&'static str>,
     is_skewed: bool,
-    /// Number of looks in a row at which the clock was otherwise than told.
-    otherwise: u32,
+    /// Number of looks in a row that found the opposite of `is_skewed`.
+    opposite: u32,
 }
 
 impl Differences {
@@ -58,12 +58,12 @@ impl Told {
     }
 
     fn tell_clock(&mut self, broker: &str, ahead: i64) {
-        let is_skewed = ahead.unsigned_abs() > SKEW;
-        self.otherwise = if is_skewed == self.is_skewed { 0 } else { self.otherwise + 1 };
-        if self.otherwise < LOOKS {
+        let is_skewed = ahead.unsigned_abs() > CLOCK_SKEW;
+        self.opposite = if is_skewed == self.is_skewed { 0 } else { self.opposite + 1 };
+        if self.opposite < LOOKS {
             return;
         }
-        (self.is_skewed, self.otherwise) = (is_skewed, 0);
+        (self.is_skewed, self.opposite) = (is_skewed, 0);
         if is_skewed {
             warn!(
                 broker,

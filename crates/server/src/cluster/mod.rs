@@ -20,6 +20,7 @@ mod staged;
 mod stream;
 mod view;
 
+pub use differences::CLOCK_SKEW;
 pub use misplaced::warn_of_misplaced;
 pub use moves::{Given, Moves, NotMoved, WantedMove, follow_moves, stored};
 pub use relays::{Direction, Guest, NoHome, Operator, Relayed, Relays, Reply, Waiting, Wanted};

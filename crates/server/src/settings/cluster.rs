@@ -113,7 +113,7 @@ impl Settings {
     /// The settings that all brokers of a cluster should have in common. Brokers of the same version have the same hashes for
     /// the same settings.
     pub fn common(&self) -> CommonSettings {
-        // What is secret is not in the Debug output of users and keys.
+        // Passwords and keys are hashed, too: the Debug output of `User` and `Key` leaves them out.
         let users: Vec<_> =
             self.users.iter().map(|user| (&user.name, &user.password, user.rights())).collect();
         let keys = self
