@@ -40,7 +40,7 @@ fn local_log(store: &Arc<dyn Store>, commits: &Arc<RwLock<()>>) -> Box<dyn Chang
 /// All shards, and what they share.
 #[derive(Debug)]
 pub struct Shards {
-    /// The present tenure of each shard.
+    /// The present tenure of each shard. The locks are held for no longer than it takes to copy it.
     shards: Box<[RwLock<Arc<DurableShard>>]>,
     common: Arc<Common>,
     /// Bytes of stored messages that wait in memory as well.
@@ -154,9 +154,12 @@ impl Shards {
 
     /// Whether too many bytes wait for one of these commits: publishers are faster than the disk, or than another broker.
     pub fn are_congested(&self, commits: &Commits) -> bool {
-        let is_congested = |source: ShardIndex| match self.shards.get(usize::from(source)) {
-            Some(shard) => shard.read().pending_bytes() > PENDING_MAX,
-            None => self.sources.get(source).is_congested(),
+        let is_congested = |source: ShardIndex| {
+            if usize::from(source) < self.count() {
+                self.get(source).pending_bytes() > PENDING_MAX
+            } else {
+                self.sources.get(source).is_congested()
+            }
         };
         commits.iter().any(|(source, _)| is_congested(source))
     }
