@@ -91,6 +91,11 @@ class Contest(world.World):
         return self.down or self.reopening is not None
 
     @property
+    def refuses(self) -> bool:
+        """Whether brokers may refuse requests that they have not carried out."""
+        return self.reopening is not None
+
+    @property
     def _everybody(self) -> list[Requester]:
         return [*self.all_subscribers, *self.publishers, *self.auditors]
 

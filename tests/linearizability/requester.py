@@ -51,7 +51,7 @@ class Requester(Publisher):
         """Whether CONNACK has arrived on this connection."""
         self._answered: dict[bytes, Request] = {}
         self._refused: dict[bytes, Request] = {}
-        """Requests that were refused because a shard was closed; they may be carried out when they are sent again."""
+        """Requests that were refused because a shard was closed, or a broker was not reached; they may be carried out when they are sent again."""
 
     async def come(self) -> None:
         if not self.online:
@@ -162,10 +162,10 @@ class Requester(Publisher):
                 self.ledger.problem("strangers", f"{self} asked for nothing of this kind: {packet}")
             return
         operation, said = one.operation, answer(packet, one.operation.verb)
-        if self.world.reopening and said.says == QUOTA_EXCEEDED:
+        if self.world.refuses and said.says == QUOTA_EXCEEDED:
             return self._was_refused(one, said)
         if self._refused.pop(correlation, None) and operation.verb != "KEYNOTIFY":
-            # It was sent twice: one was refused, because a shard was closed, and the other was carried out.
+            # It was sent twice: one was refused, and the other was carried out.
             self.world.history.invoked(self.tenant, operation)
         if again:
             return self._answered_again(one, packet.dup, said, now)

@@ -41,7 +41,7 @@ class Watcher(Requester):
         watch = Watch(str(self), key, NEVER)
         self.active[key] = watch
         said = await self.ask(Operation(self.name, "KEYNOTIFY", key, 0.0))
-        while self.world.reopening and said.says == QUOTA_EXCEEDED:
+        while self.world.refuses and said.says == QUOTA_EXCEEDED:
             await asyncio.sleep(0.01)
             said = await self.ask(Operation(self.name, "KEYNOTIFY", key, 0.0))
         if said.says != OK:

@@ -10,7 +10,7 @@ use barid_core::topic_index::{Load, Route, SharedGroup, Strategy, Subscriber};
 use barid_peers::{Destination, Inquiry, Retaining, Run, Told};
 use mqtt_proto::QoS;
 
-use super::link::HeldRun;
+use super::link::{HeldRun, Link};
 use super::{Cluster, Home, KeptWill, Owner, RemoteIndex, RemoteSubscriber};
 use crate::durable::Commits;
 use crate::names::is_local;
@@ -281,21 +281,27 @@ impl Remote {
     /// Tells a client of another broker something about the state store, when `after` is durable.
     pub(crate) fn tell_inquirer(
         &self,
-        (worker, sources): (&Worker, &Sources),
+        sources: &Sources,
         member: MemberRef,
         (client_id, told): (&str, Told),
         after: Commits,
         (is_v5, packets): (bool, &[u8]),
     ) {
-        let link = self.cluster.link(worker.id, member);
+        let link = self.link_to_inquirer(member, told.connection);
         let (tenant, client_id) = (Arc::clone(&self.tenant), client_id.into());
         let run = HeldRun { tenant, client_id, told, is_v5, packets: packets.into() };
         link.add_after(sources, after, run);
     }
 
-    /// Whether the link to a broker has room for what its clients are told.
-    pub(crate) fn has_room_for_told(&self, worker: &Worker, member: MemberRef) -> bool {
-        self.cluster.link(worker.id, member).has_room()
+    /// Whether the link over which a client of another broker is told something has room.
+    pub(crate) fn has_room_for_told(&self, member: MemberRef, connection: u64) -> bool {
+        self.link_to_inquirer(member, connection).has_room()
+    }
+
+    /// The link over which a client of another broker is told everything, whichever thread tells it. Links are not in step with
+    /// each other, and changes of a key must be told in their order.
+    fn link_to_inquirer(&self, member: MemberRef, connection: u64) -> &Link {
+        self.cluster.link(connection as usize, member)
     }
 
     /// Whether another broker has a member of a shared subscription, `$share/…`.

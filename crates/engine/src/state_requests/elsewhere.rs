@@ -74,7 +74,8 @@ impl Context {
         let Some(envelope) = Envelope::read(Properties::from_validated(request.properties)) else {
             return Commits::default();
         };
-        if !tenant.remote.as_ref().is_some_and(|it| it.has_room_for_told(&self.worker, member)) {
+        if !tenant.remote.as_ref().is_some_and(|it| it.has_room_for_told(member, guest.connection))
+        {
             self.refuse_inquiry(&tenant, &guest, inquiry, &envelope);
             return Commits::default();
         }
@@ -177,13 +178,13 @@ impl Context {
     ) {
         let Some(remote) = &tenant.remote else { return };
         let is_notification = kind == ToldKind::Notification;
-        if is_notification && !remote.has_room_for_told(&self.worker, guest.member) {
+        if is_notification && !remote.has_room_for_told(guest.member, guest.connection) {
             let reason = DropReason::LinkFull;
             return tenant.dropped(&self.worker, reason, None, &guest.client_id);
         }
-        let from = (&self.worker, self.engine.shards.sources());
+        let sources = self.engine.shards.sources();
         let told = Told { connection: guest.connection, kind };
-        remote.tell_inquirer(from, guest.member, (&guest.client_id, told), after, packets);
+        remote.tell_inquirer(sources, guest.member, (&guest.client_id, told), after, packets);
     }
 
     /// Tells the broker with the state store that a session has ended.
