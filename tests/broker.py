@@ -130,10 +130,11 @@ class Broker:
     def stderr(self) -> str:
         return (self.directory / "stderr").read_text(errors="replace")
 
-    def http(self, path: str) -> tuple[int, str]:
+    def http(self, path: str, **headers: str) -> tuple[int, str]:
         """Returns status and body of a GET on the admin address."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin_port}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -103,6 +103,10 @@ class Member(Broker):
     def go_on(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)
 
+    def has_session(self, client_id: str) -> bool:
+        """Whether this broker itself has the session of a client of the tenant `default`."""
+        return self.http(f"/v1/tenants/default/sessions/{client_id}", **{"Barid-Broker": self.name})[0] == 200
+
     def command(self, *words: str) -> subprocess.CompletedProcess:
         """Runs `barid cluster …` for this broker."""
         return self.run("cluster", *words)

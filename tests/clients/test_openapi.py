@@ -72,6 +72,7 @@ def test_every_operation_answers_as_described(running):
     does("GET", "/v1/events", head_only=True)
     two = Cluster(2, homes=True)
     ask(two[1], "PATCH", "/v1/cluster/slots/0", {"broker": "b2"})
+    ask(two[1], "GET", "/v1/tenants/default/routes")
     two.close()
 
     client = wire.Client(running.address)

@@ -39,8 +39,7 @@ def stored(client, to: Member, client_id: str, version: int = wire.V5, **options
 
 def home_of(client_id: str, members) -> Member:
     """Returns the broker that has the session of a client."""
-    path = f"/v1/tenants/default/sessions/{client_id}"
-    found = [member for member in members if member.http(path)[0] == 200]
+    found = [member for member in members if member.has_session(client_id)]
     assert len(found) == 1, [member.name for member in found]
     return found[0]
 
@@ -134,8 +133,7 @@ def test_a_clean_start_ends_the_session_wherever_it_is(homes, client):
         one.subscribe(client_id, qos=1)
         one.disconnect()
         client(broker, client_id).disconnect()
-        until(lambda client_id=client_id: all(
-            member.http(f"/v1/tenants/default/sessions/{client_id}")[0] == 404 for member in homes))
+        until(lambda client_id=client_id: not any(member.has_session(client_id) for member in homes))
         assert not stored(client, homes[1], client_id).connack.session_present
 
 
@@ -442,8 +440,17 @@ def test_an_operator_is_told_which_broker_has_a_session(homes, client):
     listed = json.loads(other.command("slots", "--client", client_id, "--json").stdout)["slots"]
     assert [slot["broker"] for slot in listed] == [home.name]
     told = other.run("why", "--client", client_id).stdout
-    assert f"--broker {home.name}" in told, told
-    assert "--broker" not in home.run("why", "--client", client_id).stdout
+    assert f"the broker {home.name} says" in told and "no subscriptions" in told, told
+    assert "says" not in home.run("why", "--client", client_id).stdout
+    client(other, client_id, clean=False, properties=HOUR).subscribe("plant/+", qos=1)
+    for asked in (home, other):
+        told = asked.run("why", "--client", client_id).stdout
+        assert "subscribed to plant/+" in told, told
+        status, session = asked.http(f"/v1/tenants/default/sessions/{client_id}")
+        assert status == 200 and json.loads(session)["client"] == client_id
+    # A session that is not stored is where its client is.
+    client(other, "there")
+    assert "no session" not in other.run("why", "--client", "there").stdout
 
 
 def test_a_broker_without_quorum_is_not_healthy(cluster_of):

@@ -98,8 +98,7 @@ def publisher(to: Member) -> wire.Client:
 
 
 def stored_at(client_id: str, brokers) -> list[str]:
-    path = f"/v1/tenants/default/sessions/{client_id}"
-    return [one.name for one in brokers if one.http(path)[0] == 200]
+    return [one.name for one in brokers if one.has_session(client_id)]
 
 
 def test_a_session_moves_with_all_that_it_has(brokers):

@@ -221,8 +221,7 @@ def test_slots_move_meanwhile():
         """Whether all brokers know the same places, and each session is where its slot is."""
         known = places(cluster[0])
         return all(places(member) == known for member in cluster) and all(
-            [member.name for member in cluster if member.http(f"/v1/tenants/default/sessions/{session}")[0] == 200]
-            == [known[slot_of(session)]] for session in sessions)
+            [member.name for member in cluster if member.has_session(session)] == [known[slot_of(session)]] for session in sessions)
 
     moved = failed = 0
     until_then = time.monotonic() + FAULT_SECONDS

@@ -190,8 +190,15 @@ fn check(steps: Vec<Step>) {
                 model.shared.retain(|(_, _, other), _| *other != key);
                 let removed = before - model.plain.len() - model.shared.len();
                 let found = |wanted: bool| {
-                    let of = |portion| index.subscriptions_of(portion, key, |_| wanted);
-                    (0..PORTIONS).flat_map(of).collect::<Vec<_>>()
+                    let is_wanted = |session: &Session| wanted && session.0 == key;
+                    let mut found = Vec::new();
+                    for portion in 0..PORTIONS {
+                        index.each_subscription(portion, is_wanted, |filter, group, session| {
+                            assert_eq!(session.0, key);
+                            found.push((filter.to_owned(), group.map(str::to_owned)));
+                        });
+                    }
+                    found
                 };
                 assert!(found(false).is_empty());
                 let found = found(true);

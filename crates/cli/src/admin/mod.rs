@@ -158,6 +158,7 @@ impl TenantArgs {
 }
 
 /// Client of a broker's admin address.
+#[derive(Clone)]
 pub struct Admin {
     agent: Agent,
     address: String,
@@ -190,6 +191,16 @@ impl std::error::Error for Missing {}
 impl std::error::Error for Present {}
 
 impl Admin {
+    /// Whether a certain broker of the cluster is to answer, named by `--broker`.
+    pub fn asks_certain_broker(&self) -> bool {
+        self.broker.is_some()
+    }
+
+    /// Returns a client for this broker of the cluster, over the same address.
+    pub fn of(&self, broker: &str) -> Self {
+        Self { broker: HeaderValue::from_str(broker).ok(), ..self.clone() }
+    }
+
     /// Gets a JSON answer. A resource that the broker does not have is the error [`Missing`].
     pub fn get(&self, path: &str) -> anyhow::Result<Value> {
         let answer = self.call(path, self.prepared(self.agent.get(self.url(path))).call())?;

@@ -9,7 +9,8 @@ use barid_server::CLOCK_SKEW;
 use clap::Subcommand;
 use serde::Deserialize;
 
-use crate::admin::{AdminArgs, Column, Moment, Table, bytes, encode, now, span};
+use crate::admin::{AdminArgs, Column, Moment, Table, TenantArgs, bytes, encode, now, span};
+use crate::entity::{MORE, Paging, pages};
 use crate::output::print;
 use crate::plural::count;
 
@@ -24,6 +25,7 @@ Examples:
   barid cluster members --admin 127.0.0.1:9081
   barid cluster members --json | jq '.members[] | select(.state != \"up\")'
   barid cluster slots
+  barid cluster routes --tenant acme --topic plant/7/temperature
   barid cluster move 7 b2
   barid cluster init plant b1=10.0.0.1 b2=10.0.0.2 b3=10.0.0.3")]
 pub struct Args {
@@ -73,6 +75,20 @@ Examples:
   barid cluster slots --haproxy > /etc/haproxy/slots.map
   barid cluster slots --json | jq -r '.slots[] | select(.state != \"up\").slot'")]
     Slots(SlotsArgs),
+    /// List the topic filters to which clients of other brokers have subscribed
+    #[command(after_help = "\
+Messages that match a filter are sent to its BROKERS, and each of them gives them to its own clients. Of a shared
+subscription, `$share/NAME/FILTER`, one of the brokers gets a message, or the one that is asked if it has members too. The
+list is what that broker has heard from the others.
+
+`barid why` explains whether a certain client gets a message.
+
+Examples:
+  barid cluster routes
+  barid cluster routes --tenant acme
+  barid cluster routes --tenant acme --topic plant/7/temperature
+  barid cluster routes --json | jq -r '.routes[] | select(.brokers | length > 1).filter'")]
+    Routes(RoutesArgs),
     /// Move a slot to another broker
     #[command(after_help = "\
 The stored sessions of the slot go to the broker, and with them the state stores, queues, topics and bindings of the
@@ -132,6 +148,23 @@ struct SlotsArgs {
     /// List only the slot of the state store, queues, topics and bindings of this tenant
     #[arg(long, conflicts_with = "haproxy")]
     tenant: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct RoutesArgs {
+    /// List only filters that match this topic
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    of: TenantArgs,
+}
+
+#[derive(Deserialize)]
+struct Route {
+    filter: String,
+    brokers: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -212,6 +245,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Status(of) => status(of),
         Command::Members(of) => members(of),
         Command::Slots(args) => slots(args),
+        Command::Routes(args) => routes(args),
         Command::Move(args) => move_slot(args),
         Command::Init(args) => init::run(args),
     }
@@ -367,6 +401,25 @@ fn slots(SlotsArgs { of, haproxy, tenant, client }: &SlotsArgs) -> anyhow::Resul
             }
             table.to_string()
         }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn routes(RoutesArgs { topic, paging, of }: &RoutesArgs) -> anyhow::Result<ExitCode> {
+    let (admin, tenant) = of.connect();
+    let of_topic = topic.as_ref().map(|topic| format!("?topic={}", encode(topic)));
+    let path = format!("{tenant}/routes{}", of_topic.unwrap_or_default());
+    let mut answer = pages(&admin, &path, "routes", paging)?;
+    print(if of.json {
+        format!("{answer}\n")
+    } else {
+        let mut table = Table::new([Column::Left("FILTER"), Column::Left("BROKERS")]);
+        for Route { filter, brokers } in admin.read::<Vec<Route>>(answer["routes"].take())? {
+            table.push([filter, brokers.join(" ")]);
+        }
+        let none = "no client of another broker has subscribed to such a topic\n";
+        let text = if table.is_empty() { none.into() } else { table.to_string() };
+        if answer["next"].is_null() { text } else { text + MORE }
     })?;
     Ok(ExitCode::SUCCESS)
 }

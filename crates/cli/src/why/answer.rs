@@ -20,7 +20,7 @@ pub struct Facts<'a> {
     /// `None` if the tenant does not exist.
     pub drops: Option<&'a Drops>,
     pub session: Option<&'a Detailed>,
-    /// The broker of the cluster that would have a stored session of the client, if it is not the one that was asked.
+    /// The broker that has told all this, if that is another one of the cluster than the one at the address that was asked.
     pub home: Option<&'a str>,
     /// Tenants in which a client of this name has a session, if it has none here.
     pub tenants_with: &'a [String],
@@ -33,6 +33,14 @@ pub struct Facts<'a> {
 /// Returns the answer, from the dropped messages to further places to look at.
 pub fn answer(facts: &Facts<'_>) -> Vec<String> {
     let mut answer = dropped(facts);
+    if let Some(home) = facts.home {
+        answer.insert(
+            0,
+            format!(
+                "This is what the broker {home} says, which has the sessions of the client's slot."
+            ),
+        );
+    }
     match facts.session {
         None => answer.extend(no_session(facts)),
         Some(Detailed { session, .. }) => {
@@ -76,17 +84,18 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
         Some(_) => format!("There is no session of {client} in the tenant {tenant}"),
         None => format!("There is no tenant {tenant}, and so no session of {client} in it"),
     };
-    if let Some(home) = facts.home {
-        return vec![format!(
-            "{missing} at this broker. If it outlives its connection, it is at the broker {home} of the cluster: ask \
-             that with --broker {home}."
-        )];
-    }
     let mut answer = vec![format!(
         "{missing}: the broker keeps no messages for it. A session outlives its connection only if the \
          client asks for that with a Session Expiry Interval (MQTT 3: with Clean Session 0), and only \
          for that long."
     )];
+    if facts.home.is_some() {
+        answer.push(
+            "If the client is connected with a session that ends with its connection, ask the broker that it is connected to, \
+             with --broker."
+                .into(),
+        );
+    }
     answer.extend(facts.tenants_with.iter().map(|other| {
         format!("The tenant {other} has a session of that name: ask with --tenant {other}.")
     }));
@@ -307,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn another_broker_of_the_cluster_is_to_be_asked() {
+    fn another_broker_of_the_cluster_has_answered() {
         let answer = answer(&Facts {
             client: "c",
             topic: None,
@@ -319,7 +328,8 @@ mod tests {
             similar: &[],
             now: Duration::ZERO,
         });
-        assert!(answer.last().unwrap().contains("--broker b2"), "{answer:?}");
+        assert!(answer[0].contains("the broker b2 says"), "{answer:?}");
+        assert!(answer.last().unwrap().contains("with --broker"), "{answer:?}");
     }
 
     #[test]

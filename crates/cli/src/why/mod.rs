@@ -29,6 +29,7 @@ Lists the messages for the client that the broker has dropped and still remember
 to do about them. Lists what the client was not allowed to do (logins, subscriptions, messages that it
 published) and, with --topic, which other clients were not allowed to publish there. Then describes the
 client's session: whether it exists, whether a subscription matches the topic, and which messages wait in it.
+In a cluster, the broker of the client's slot is asked if the one at --admin has no session of the client.
 
 Examples:
   barid why --client sensor-7
@@ -85,19 +86,21 @@ fn run_for_user(args: &Args, user: &str) -> anyhow::Result<ExitCode> {
 fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
     let client = encode(name);
+    let path = format!("{tenant}/sessions/{client}");
+    let home = home(&admin, &path, (&args.of.tenant, name))?;
+    let admin = match &home {
+        Some(home) => admin.of(home),
+        None => admin,
+    };
+    let session = admin.find(&path)?;
     let mut path = format!("{tenant}/drops?client={client}&limit={}", args.limit);
     if let Some(topic) = &args.topic {
         path += &format!("&topic={}", encode(topic));
     }
     let drops = admin.find(&path)?;
-    let session = admin.find(&format!("{tenant}/sessions/{client}"))?;
-    let home = match session {
-        Some(_) => None,
-        None => home(&admin, &args.of.tenant, name)?,
-    };
-    let (tenants, similar) = match (&session, &home) {
-        (Some(_), _) | (_, Some(_)) => (Vec::new(), Vec::new()),
-        (None, None) => (tenants_with(&admin, &client)?, similar(&admin, &tenant, name)?),
+    let (tenants, similar) = match &session {
+        Some(_) => (Vec::new(), Vec::new()),
+        None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, name)?),
     };
     let asked = format!("{tenant}/denials?limit={}", args.limit);
     let of_client = admin.find(&format!("{asked}&client={client}"))?;
@@ -172,14 +175,26 @@ fn tenants_with(admin: &Admin, client: &str) -> anyhow::Result<Vec<String>> {
     Ok(with)
 }
 
-/// Returns the broker with the stored session of a client, if that is another one than was asked.
-fn home(admin: &Admin, tenant: &str, client: &str) -> anyhow::Result<Option<String>> {
-    let path = format!("/v1/cluster/slots?tenant={}&client={}", encode(tenant), encode(client));
-    let (Some(slots), Some(asked)) = (admin.find(&path)?, admin.find("/v1/cluster")?) else {
+/// Returns the broker of a cluster that would have the stored session of a client, if that is another one than was asked, and that
+/// one has no session of the client at `path`. `None` also if a certain broker is to be asked.
+fn home(
+    admin: &Admin,
+    path: &str,
+    (tenant, client): (&str, &str),
+) -> anyhow::Result<Option<String>> {
+    if admin.asks_certain_broker() {
+        return Ok(None);
+    }
+    let slots = format!("/v1/cluster/slots?tenant={}&client={}", encode(tenant), encode(client));
+    let (Some(slots), Some(asked)) = (admin.find(&slots)?, admin.find("/v1/cluster")?) else {
         return Ok(None);
     };
-    let home = slots["slots"][0]["broker"].as_str().filter(|home| asked["broker"] != **home);
-    Ok(home.map(str::to_owned))
+    let asked = asked["broker"].as_str().unwrap_or_default();
+    let home = slots["slots"][0]["broker"].as_str().filter(|home| asked != *home);
+    Ok(match home {
+        Some(home) if admin.of(asked).find(path)?.is_none() => Some(home.to_owned()),
+        _ => None,
+    })
 }
 
 /// Returns the clients with a similar name, among the first [`CLIENTS_MAX`] of the tenant.

@@ -37,7 +37,7 @@ use trie::Trie;
 pub use route::{Identifiers, Recipient, Route};
 pub use shared::{Load, Members, SharedGroup, Strategy};
 
-/// Number of portions in which an index can be [searched](TopicIndex::subscriptions_of): the filters without wildcards in
+/// Number of portions in which an index can be [searched](TopicIndex::each_subscription): the filters without wildcards in
 /// equal parts, and those with wildcards.
 pub const PORTIONS: usize = SHARDS + 1;
 
@@ -215,24 +215,25 @@ impl<S: Subscriber> TopicIndex<S> {
         })
     }
 
-    /// Returns the subscriptions of the session `key` for whose handles `is_wanted` returns true, by filter, with the name of
-    /// the shared subscription if it is one. Those of one portion of the index, of which there are [`PORTIONS`], so that a
-    /// large index can be searched in steps.
+    /// Calls `look` with the filters and handles of the subscriptions for whose handles `is_wanted` returns true, and with the
+    /// name of the shared subscription if it is one. Those of one portion of the index, of which there are [`PORTIONS`], so that
+    /// a large index can be searched in steps: no subscription of the portion changes meanwhile.
     ///
     /// # Panics
     /// `portion` is not less than [`PORTIONS`].
-    pub fn subscriptions_of(
+    pub fn each_subscription(
         &self,
         portion: usize,
-        key: u64,
         is_wanted: impl Fn(&S) -> bool,
-    ) -> Vec<(Box<str>, Option<Box<str>>)> {
-        let mut found = Vec::new();
-        let are_wanted =
-            |subscribers: &Subscribers<S>| subscribers.of(key).any(|(_, one)| is_wanted(&one));
+        mut look: impl FnMut(&str, Option<&str>, &S),
+    ) {
+        let are_wanted = |subscribers: &Subscribers<S>| subscribers.any(&is_wanted);
         let mut look = |filter: &str, subscribers: &Subscribers<S>| {
-            let wanted = subscribers.of(key).filter(|(_, one)| is_wanted(one));
-            found.extend(wanted.map(|(group, _)| (filter.into(), group.map(Box::from))));
+            subscribers.each(|group, one| {
+                if is_wanted(one) {
+                    look(filter, group, one);
+                }
+            });
         };
         if portion == SHARDS {
             self.trie.read().each(are_wanted, look);
@@ -240,7 +241,6 @@ impl<S: Subscriber> TopicIndex<S> {
             let table = self.exact.table(portion);
             table.filters().for_each(|(filter, subscribers)| look(filter, subscribers));
         }
-        found
     }
 
     /// Returns whether a filter may be subscribed to, so that finding the subscribers of a topic takes at most `most`

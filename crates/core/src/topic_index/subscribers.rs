@@ -77,15 +77,19 @@ impl<S: Subscriber> Subscribers<S> {
         Some(group.member(key)?.subscriber)
     }
 
-    /// Returns the subscriptions of the subscriber with `key`: its handle, and the name of the shared subscription if it
-    /// is one.
-    pub(super) fn of(&self, key: u64) -> impl Iterator<Item = (Option<&str>, S)> {
-        let plain = self.get(key).map(|subscriber| (None, subscriber.clone()));
-        let shared = self
-            .groups()
-            .iter()
-            .filter_map(move |group| Some((Some(group.name()), group.member(key)?.subscriber)));
-        plain.into_iter().chain(shared)
+    /// Calls `look` with each handle, and with the name of the shared subscription if it is in one.
+    pub(super) fn each(&self, mut look: impl FnMut(Option<&str>, &S)) {
+        self.plain().iter().for_each(|member| look(None, &member.subscriber));
+        for group in self.groups() {
+            group.members().iter().for_each(|member| look(Some(group.name()), &member.subscriber));
+        }
+    }
+
+    /// Whether `is_it` returns true for one of the handles.
+    pub(super) fn any(&self, is_it: impl Fn(&S) -> bool) -> bool {
+        let mut any = false;
+        self.each(|_, subscriber| any = any || is_it(subscriber));
+        any
     }
 
     pub(super) fn insert(&mut self, member: Member<S>) -> Change<S> {

@@ -136,7 +136,9 @@ impl Cluster {
         let Forgetting { member, indexes, portion, found } = forgetting;
         let Some(index) = indexes.last() else { return false };
         let (heard, key) = (&self.at(*member).heard, member.key());
-        let is_over = |subscriber: &RemoteSubscriber| !heard.counts(subscriber);
+        let is_over = |subscriber: &RemoteSubscriber| {
+            subscriber.member == *member && !heard.counts(subscriber)
+        };
         for (filter, group) in found.drain(found.len().saturating_sub(STEP)..) {
             // It may have been told again in the meantime.
             match group {
@@ -148,7 +150,9 @@ impl Cluster {
             indexes.pop();
             *portion = 0;
         } else if found.is_empty() {
-            *found = index.subscriptions_of(*portion, key, is_over);
+            index.each_subscription(*portion, is_over, |filter, group, _| {
+                found.push((filter.into(), group.map(Box::from)));
+            });
             *portion += 1;
         }
         !indexes.is_empty()

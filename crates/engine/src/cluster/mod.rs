@@ -15,6 +15,7 @@
 //! | `wills.rs` | wills that brokers keep for each other |
 //! | `replicas.rs` | what is known of the replicas that another broker has |
 //! | `slots.rs` | which broker has the sessions of which clients, and what belongs to which tenant as a whole |
+//! | `routes.rs` | the topic filters of other brokers, as operators ask for them |
 //! | `holds.rs` | times in which nothing is published, while a slot is moved |
 
 mod heard;
@@ -24,6 +25,7 @@ mod left;
 mod link;
 mod remote;
 mod replicas;
+mod routes;
 mod slots;
 mod usages;
 mod wills;
@@ -36,6 +38,7 @@ pub use link::{Link, LinkCounts};
 pub(crate) use remote::Origin;
 pub use remote::{MemberRef, Remote};
 pub use replicas::{ReplicaCounts, Replicas};
+pub use routes::{Routes, WantedRoutes};
 pub use slots::{Moved, Owner, Slots};
 pub use usages::UsagesTold;
 pub use wills::{KeptWill, Orphan, WillsTold};

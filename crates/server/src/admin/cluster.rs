@@ -1,19 +1,21 @@
-//! `/v1/cluster`: the cluster, as this broker sees it, and `/v1/cluster/slots`: which broker has which sessions, and moves of
-//! slots.
+//! `/v1/cluster`: the cluster, as this broker sees it, `/v1/cluster/slots`: which broker has which sessions, and moves of slots,
+//! and `/v1/tenants/{tenant}/routes`: the topic filters of other brokers.
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use barid_engine::cluster::{Moved, Slots};
+use barid_engine::cluster::{Moved, Slots, WantedRoutes};
 use barid_engine::names::DEFAULT_TENANT;
+use mqtt_proto::topic;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
+use super::page::{LIMIT_MAX, check_limit, cut};
 use super::rfc3339::Rfc3339;
-use super::{Served, body};
+use super::{Served, body, tenants};
 use crate::cluster::{Clustering, Given, MemberView, NotMoved, Problem, WantedMove};
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -203,6 +205,74 @@ pub async fn move_slot(
             _ => Refusal::conflict(reason.to_string()),
         })?;
     Ok(Json(MovedSlot { slot, broker, generation, sessions, bytes, closed_ms, held_ms, is_active }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RouteQuestion {
+    /// Only filters that match this topic.
+    topic: Option<String>,
+    #[serde(default = "limit")]
+    /// Maximum number of items in the answer; 100 if it is not given.
+    limit: usize,
+    /// The `next` of an earlier answer: the page behind it.
+    after: Option<String>,
+}
+
+fn limit() -> usize {
+    100
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RouteList)]
+pub struct ListedRoutes {
+    /// In the order of their bytes.
+    routes: Vec<Route>,
+    /// The last of these, if there are more: the next page is the one `after` it.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Route {
+    /// The topic filter; that of a shared subscription is `$share/{name}/{filter}`.
+    filter: String,
+    /// The other brokers whose sessions have subscribed to it, by name. One of those of a shared subscription gets a message,
+    /// or this broker if it has members too.
+    brokers: Vec<String>,
+}
+
+/// Lists the topic filters to which sessions of other brokers have subscribed, as far as this broker has heard of them:
+/// messages that match are sent there.
+#[utoipa::path(
+    get, path = "/v1/tenants/{tenant}/routes", operation_id = "list_routes",
+    params(RouteQuestion),
+    responses((status = 200, body = ListedRoutes))
+)]
+pub async fn routes(
+    State(served): State<Served>,
+    path: Result<Path<String>, PathRejection>,
+    question: Result<Query<RouteQuestion>, QueryRejection>,
+) -> Answer<ListedRoutes> {
+    let (Path(tenant), Query(RouteQuestion { topic, limit, after })) = (path?, question?);
+    check_limit(limit, LIMIT_MAX)?;
+    if let Some(topic) = &topic {
+        topic::validate_name(topic)
+            .map_err(|error| Refusal::bad_request(format!("{topic:?} is not a topic: {error}")))?;
+    }
+    cluster_of(&served)?;
+    let tenant = tenants::named(&served, &tenant)?;
+    let cluster = served.shared.engine.cluster.as_ref().expect("the broker belongs to one");
+    let (topic, after) = (topic.as_deref(), after.as_deref());
+    let found = cluster.routes(&tenant.name, WantedRoutes { topic, after, count: limit + 1 });
+    let (found, next) = cut(found, limit, |(filter, _)| String::from(&**filter));
+    let routes = found.into_iter().map(|(filter, members)| {
+        let names = members.into_iter().filter_map(|member| cluster.name_of(member));
+        let mut brokers: Vec<_> = names.collect();
+        brokers.sort_unstable();
+        Route { filter: filter.into(), brokers }
+    });
+    Ok(Json(ListedRoutes { routes: routes.collect(), next }))
 }
 
 fn map_of(cluster: &Clustering) -> Result<&Slots, Refusal> {

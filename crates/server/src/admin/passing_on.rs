@@ -1,5 +1,5 @@
-//! Requests that another broker answers: those about what belongs to a tenant as a whole, which the broker that has it answers,
-//! and those that name a broker.
+//! Requests that another broker answers: those about what belongs to a tenant as a whole, and about a session that is not here,
+//! which the broker that has it answers, and those that name a broker.
 //!
 //! They pass over a link of their own, as a client does that belongs to another broker. That broker checks them once more:
 //! it has the same tokens, keys and bans.
@@ -38,6 +38,11 @@ const OF_TENANT: [&str; 4] = [
     "/v1/tenants/{tenant}/bindings",
 ];
 
+/// The paths of one session. Sessions that outlive their connections are at the broker of their slot; others are where their
+/// clients are, which no broker knows of the others.
+const OF_SESSION: [&str; 2] =
+    ["/v1/tenants/{tenant}/sessions/{client}", "/v1/tenants/{tenant}/clients/{client}"];
+
 /// The path of one slot, which the broker that has it moves.
 const SLOT: &str = "/v1/cluster/slots/{slot}";
 
@@ -67,7 +72,10 @@ pub fn answers_instead(
     if is_of_tenant(path) {
         return Ok(home_of(shared, request));
     }
-    let Some(named) = request.headers().get(BROKER) else { return Ok(None) };
+    let Some(named) = request.headers().get(BROKER) else {
+        let is_of_session = OF_SESSION.contains(&path);
+        return Ok(is_of_session.then(|| home_of_session(shared, request)).flatten());
+    };
     let named = named.to_str().unwrap_or_default();
     let cluster = shared.cluster.as_ref();
     if cluster.is_some_and(|cluster| cluster.name() == named) {
@@ -91,6 +99,22 @@ fn home_of(shared: &Shared, request: &Request) -> Option<Box<str>> {
     // The rest of the path may be no text: names of keys are bytes.
     let (tenant, _) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
     shared.home_elsewhere(&percent_decode_str(tenant).decode_utf8().ok()?)
+}
+
+/// Returns the broker that has the session that a request is about, if it can only be at another one.
+fn home_of_session(shared: &Shared, request: &Request) -> Option<Box<str>> {
+    let (tenant, rest) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
+    let (_, client) = rest.split_once('/')?;
+    let tenant = percent_decode_str(tenant).decode_utf8().ok()?;
+    let client = percent_decode_str(client).decode_utf8().ok()?;
+    let of_tenant = shared.engine.tenants.get(&tenant);
+    if of_tenant.is_some_and(|tenant| tenant.sessions.entry(&client).get().is_some()) {
+        return None;
+    }
+    let cluster = shared.cluster.as_ref()?;
+    let home = cluster.session_elsewhere(&tenant, &client)?;
+    // Its slot is being moved otherwise.
+    (*home != *cluster.name()).then(|| (*home).into())
 }
 
 /// Returns the broker that has the slot that a request is about, if that is another one.

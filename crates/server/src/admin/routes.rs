@@ -87,6 +87,7 @@ fn described() -> OpenApiRouter<Served> {
         .routes(routes!(cluster::show))
         .routes(routes!(cluster::slots))
         .routes(routes!(cluster::move_slot))
+        .routes(routes!(cluster::routes))
         .routes(routes!(shards::list))
         .routes(routes!(shards::show, shards::patch))
         .routes(routes!(backup::stream))
