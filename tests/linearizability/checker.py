@@ -51,13 +51,15 @@ class Verdict:
 
 
 def check(operations: list[Operation], sightings: list[Sighting] = (), floor: Version | None = None,
-          grace: float = GRACE, most_steps: int = MOST_STEPS) -> Verdict:
-    """Returns the verdict on all requests for one key, which is absent at the beginning; `floor` is a version assigned before."""
+          grace: float = GRACE, most_steps: int = MOST_STEPS, strays: bool = False) -> Verdict:
+    """Returns the verdict on all requests for one key, which is absent at the beginning; `floor` is a version assigned before.
+    `strays`: a request without an answer may be carried out after later requests of its client, which has sent them to another
+    broker."""
     changes, problems = changes_of(operations, sightings)
     problems += _obvious(operations, changes, floor)
     if problems:
         return Verdict(problems, 0, changes)
-    return _Search(operations, changes, grace, most_steps).run()
+    return _Search(operations, changes, grace, most_steps, strays).run()
 
 
 def _obvious(operations: list[Operation], changes: list[Change], floor: Version | None) -> list[str]:
@@ -77,9 +79,9 @@ def _obvious(operations: list[Operation], changes: list[Change], floor: Version 
 
 
 class _Search:
-    def __init__(self, operations: list[Operation], changes: list[Change], grace: float, most_steps: int):
+    def __init__(self, operations: list[Operation], changes: list[Change], grace: float, most_steps: int, strays: bool):
         self.operations = sorted((one for one in operations if one.answer or one.verb != "GET"), key=lambda one: one.invoked)
-        self.changes, self.grace, self.most_steps = changes, grace, most_steps
+        self.changes, self.grace, self.most_steps, self.strays = changes, grace, most_steps, strays
         self._order_clients()
 
     def _order_clients(self) -> None:
@@ -91,7 +93,7 @@ class _Search:
         unanswered: dict[str, list[int]] = {}
         for index, one in enumerate(self.operations):
             self.before.append(last.get(one.client))
-            self.given_up.append(tuple(unanswered.get(one.client, ())))
+            self.given_up.append(() if self.strays else tuple(unanswered.get(one.client, ())))
             if one.resent:
                 continue
             if one.answer:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "crash"))
+TESTS = Path(__file__).resolve().parent.parent
+sys.path += [str(TESTS / "crash"), str(TESTS / "cluster")]
 
 
 @pytest.fixture

@@ -90,6 +90,9 @@ class Contest(world.World):
         """Whether brokers may end connections, or not answer."""
         return self.down or self.reopening is not None
 
+    strays = False
+    """Whether a request without an answer may be carried out after later ones of its client."""
+
     @property
     def refuses(self) -> bool:
         """Whether brokers may refuse requests that they have not carried out."""
@@ -201,7 +204,7 @@ class Contest(world.World):
 
     def _check_key(self, tenant: str, key: bytes, now: float) -> None:
         operations, sightings = self.history.operations[tenant, key], self.history.sightings[tenant, key]
-        verdict = check(operations, sightings, self._floor[tenant])
+        verdict = check(operations, sightings, self._floor[tenant], strays=self.strays)
         counts, before = self.ledger.counts, len(self.ledger.problems)
         counts["operations"] += len(operations)
         counts["changes"] += len(verdict.changes)

@@ -35,7 +35,7 @@ class Divided(Contest):
     farewells = (SERVER_BUSY,)
     longest_pause = 0.2
     patience = 5.0
-    refuses = True
+    refuses = strays = True
 
     def __init__(self, victim: DividedBrokers, seed: int, settle_every: int = 3, lasts: tuple[float, ...] = LASTS, **options):
         super().__init__(victim, seed, settle_every, **options)

@@ -47,8 +47,8 @@ class Script:
         self.sightings.append(Sighting(version(number), DELETE if value is None else SET, value, seen))
         return self
 
-    def problems(self) -> list[str]:
-        return check(self.operations, self.sightings).problems
+    def problems(self, **options) -> list[str]:
+        return check(self.operations, self.sightings, **options).problems
 
     def right(self) -> None:
         assert not self.problems()
@@ -281,6 +281,13 @@ def test_not_before_it_was_asked_for():
 
 def test_a_client_that_goes_on_has_given_up_what_it_sent_before():
     Script().lost("a", 0, b"x").set("a", 2, 3, b"y", 1).get("c", 4, 5, b"x", 2).wrong()
+
+
+def test_a_lost_request_may_be_a_straggler():
+    """The client goes on with another broker, while the first one has its request still."""
+    history = Script().lost("a", 0, b"x").set("a", 2, 3, b"y", 1).get("c", 4, 5, b"x", 2)
+    history.wrong()
+    assert not history.problems(strays=True)
 
 
 def test_a_lost_fence():

@@ -1,6 +1,10 @@
 """Clients contend for a few keys of the real broker. `run.py` runs the same for any number of rounds."""
 
+import pytest
+
+import divided
 from contest import MEMORY, run
+from networks import is_possible
 from victim import CONFIG, Brokers, MortalBrokers, Unharmed, Victim
 
 
@@ -39,6 +43,12 @@ def test_brokers_are_killed(seed):
     """One of three at a time: that with the keys, that with the session of a client, or another one."""
     summary = check(run(MortalBrokers(), 6, seed, settle_every=3))
     assert summary.kills >= 6
+
+
+@pytest.mark.skipif(not is_possible(), reason="needs the right to make network namespaces")
+def test_brokers_lose_each_other(seed):
+    """They are cut off from each other, slow, stopped or killed."""
+    check(divided.run(6, seed, lasts=(0.5, 1.2)))
 
 
 def test_class_memory(seed):
