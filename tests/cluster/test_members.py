@@ -106,9 +106,6 @@ def test_down_is_for_good(cluster_of, client):
     stored = client(cluster[2], "stored", clean=False, properties={"session_expiry_interval": 600})
     stored.subscribe("t", qos=1)
     before = cluster[2].cluster["incarnation"]
-    # A client is not told why its connection ends while a thread writes to it, and the thread may not have noticed yet that its
-    # write has ended.
-    time.sleep(0.2)
     cluster[2].pause()
     until(lambda: cluster[0].states()["b3"] == cluster[1].states()["b3"] == "down", 6)
     cluster[2].go_on()

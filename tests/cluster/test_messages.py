@@ -227,6 +227,20 @@ class TestTakeOver:
         client(three[2], who).ping()
         new.expect_refused(0x8E)
 
+    def test_it_is_told_why_also_while_it_is_written_to(self, three, client):
+        """The writer of a packet sees whether it was cut off; nothing follows half a packet."""
+        name, sender = topic(), client(three[0])
+        for number in range(100):
+            who = uuid.uuid4().hex[:20]
+            old = client(three[number % 3], who)
+            if number % 2:
+                old.subscribe(name)
+                sender.stream.sendall(wire.publish(name, b"x" * 100) * 200)
+            client(three[(number + 1) % 3], who)
+            while (found := old.recv()).kind == wire.PUBLISH:
+                pass
+            assert (found.kind, found.reason) == (wire.DISCONNECT, 0x8E)
+
     def test_tenants_and_identifiers_are_told_apart(self, three, client):
         who = uuid.uuid4().hex[:20]
         first = client(three[0], who, username="acme/a")

@@ -71,6 +71,10 @@ pub(super) struct Outlet {
     pub(super) epoch: u32,
     /// A thread is writing to the socket, without the lock.
     pub(super) writing: bool,
+    /// The unsent bytes may begin within a packet.
+    pub(super) is_cut: bool,
+    /// A connection that has lost the session while a thread was writing to its socket.
+    pub(super) leaver: Option<Box<Leaver>>,
     /// The socket is full; the kernel will notify the owner when there is room.
     pub(super) blocked: bool,
     /// The kernel has reported room while a thread was writing.
@@ -85,6 +89,19 @@ pub(super) struct Outlet {
     pub(super) fetching: bool,
     /// Receives copies of what passes on the connection.
     pub(super) tap: Option<Box<OutletTap>>,
+}
+
+/// A connection that is to be closed by the thread that is writing to its socket, when that has finished: only this thread sees
+/// whether a packet was cut off.
+#[derive(Debug)]
+pub(super) struct Leaver {
+    owner: Arc<dyn Owner>,
+    connection: ConnectionId,
+    /// The epoch in which it had the session.
+    epoch: u32,
+    reason: ReasonCode,
+    /// The bytes that were unsent may have begun within a packet.
+    was_cut: bool,
 }
 
 /// The tap of a connection.
@@ -119,18 +136,30 @@ impl Outlet {
         }
     }
 
-    /// Takes the session from its connection, and asks the owner to close the connection. Returns whether
-    /// there was one.
+    /// Takes the session from its connection, and has the owner close the connection. Returns whether there was one.
     pub(super) fn close_connection(&mut self, reason: ReasonCode) -> bool {
-        // No packet may follow one that was cut off. Unsent bytes may start within a packet, and a write in
-        // progress may end within one.
-        let is_whole = self.unsent.is_empty() && !self.writing && !self.is_opening();
-        let farewell = if is_whole { Farewell::AtOnce } else { Farewell::Silent };
-        let link = self.detach();
-        if let Some(link) = &link {
-            link.owner.close(link.connection, reason, farewell);
+        let (writing, epoch, was_cut) = (self.writing, self.epoch, self.is_cut);
+        // DISCONNECT follows no packet that was cut off, and comes behind CONNACK.
+        let is_whole = !writing && !was_cut && !self.is_opening();
+        let Some(Link { owner, connection, .. }) = self.detach() else { return false };
+        if writing && self.leaver.is_none() {
+            let leaver = Leaver { owner, connection, epoch, reason, was_cut };
+            self.leaver = Some(Box::new(leaver));
+        } else {
+            let farewell = if is_whole { Farewell::AtOnce } else { Farewell::Silent };
+            owner.close(connection, reason, farewell);
         }
-        link.is_some()
+        true
+    }
+
+    /// A writer has found that the connection of `epoch` has lost the session. `wrote_all`: it has written all of what it took.
+    /// `has_ended_packet`: that was something.
+    pub(super) fn release_leaver(&mut self, epoch: u32, wrote_all: bool, has_ended_packet: bool) {
+        let Some(leaver) = self.leaver.take_if(|leaver| leaver.epoch == epoch) else { return };
+        let Leaver { owner, connection, reason, was_cut, .. } = *leaver;
+        let is_whole = wrote_all && (has_ended_packet || !was_cut);
+        let farewell = if is_whole { Farewell::AtOnce } else { Farewell::Silent };
+        owner.close(connection, reason, farewell);
     }
 
     pub(super) fn detach(&mut self) -> Option<Link> {
@@ -140,6 +169,7 @@ impl Outlet {
         self.aliases = None;
         self.pace = None;
         self.writing = false;
+        self.is_cut = false;
         self.blocked = false;
         self.retry = false;
         self.flush_pending = false;

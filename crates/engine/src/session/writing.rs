@@ -13,7 +13,8 @@
 //!   connection when there is room, and that thread goes on. If the notification comes before the writer has
 //!   set `blocked`, the owner sets `retry`, and the writer tries again.
 //! * A connection that takes or loses the session increments `epoch`. A writer for the previous connection
-//!   finds another epoch after its write, and changes nothing.
+//!   finds another epoch after its write, and changes nothing. If that connection is to be told why it is closed, it is closed
+//!   now (`leaver`), because a DISCONNECT must not follow half a packet.
 //!
 //! TLS and WebSocket connections have a state that each written byte changes, so only their owner writes.
 //! Other threads append packets and wake the owner once.
@@ -226,8 +227,11 @@ impl Session {
                 None => writer.write_from(first.bytes(), &mut sent),
                 Some(taken) => writer.write_all(taken),
             };
+            // Only what was written shows where a packet ends: the unsent bytes may begin within one.
+            let has_ended_packet = taken.is_some() || sent > 0;
             let mut next = self.with(|outlet| {
                 if outlet.epoch != epoch {
+                    outlet.release_leaver(epoch, wrote == Wrote::All, has_ended_packet);
                     return Next::End;
                 }
                 if wrote == Wrote::UntilFull && std::mem::take(&mut outlet.retry) {
@@ -238,8 +242,7 @@ impl Session {
                     outlet.stop_writing(rest, wrote == Wrote::UntilFull);
                     return Next::End;
                 }
-                // Only what was written shows where a packet ends: the unsent bytes may begin within one.
-                let has_ended_packet = taken.is_some() || sent > 0;
+                outlet.is_cut &= !has_ended_packet;
                 if let Some(tapped) = outlet.tap.as_mut().filter(|_| has_ended_packet) {
                     tapped.is_in_step = true;
                     writer.tap.get_or_insert_with(|| Arc::clone(&tapped.tap));
@@ -254,6 +257,7 @@ impl Session {
                 let fetched = self.fetch_and_store_retained(worker, epoch, &mut steps);
                 next = self.with(|outlet| {
                     if outlet.epoch != epoch {
+                        outlet.release_leaver(epoch, true, has_ended_packet);
                         return Next::End;
                     }
                     if fetched {
@@ -407,6 +411,7 @@ impl Outlet {
     /// `rest` is what it has not written.
     fn stop_writing(&mut self, rest: Packets, is_full: bool) {
         self.unsent.put_back(rest);
+        self.is_cut = true;
         self.writing = false;
         if is_full {
             self.blocked = true;
