@@ -252,7 +252,10 @@ impl Both {
     }
 
     fn resubmit(&mut self, part: Part, picks: &[u8]) {
-        for (number, uid) in self.pick(part, picks, |_| true) {
+        // One after the other: a message that has expired is a dead letter again at once, with another number.
+        for pick in picks {
+            let picked = self.pick(part, &[*pick], |_| true);
+            let Some((number, uid)) = picked.into_iter().next() else { continue };
             let now = self.now();
             let resubmitted = self.entity.resubmit(part, number, now, &mut self.fx).map(drop);
             assert_eq!(resubmitted, self.model.resubmit(part, uid));
