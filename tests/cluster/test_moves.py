@@ -365,6 +365,7 @@ class Traffic:
 
     def receives(self, index: int, topic: str) -> None:
         chance = random.Random(topic)
+        unreleased: set[int] = set()  # packet identifiers of messages of QoS 2; the same again is the same message
         try:
             idle = 0
             while not self.ends.is_set() or idle < 20:
@@ -382,14 +383,15 @@ class Traffic:
                                 break
                             continue
                         if found.kind == wire.PUBLISH:
-                            number = int(found.payload)
-                            # A client knows a message of QoS 2 by its packet identifier. Here none loses its state.
-                            self.received[topic].append(number)
+                            if found.packet_id not in unreleased:
+                                self.received[topic].append(int(found.payload))
                             if self.qos == 1:
                                 one.send(wire.acknowledge(wire.PUBACK, found.packet_id))
                             else:
+                                unreleased.add(found.packet_id)
                                 one.send(wire.acknowledge(wire.PUBREC, found.packet_id))
                         elif found.kind == wire.PUBREL:
+                            unreleased.discard(found.packet_id)
                             one.send(wire.acknowledge(wire.PUBCOMP, found.packet_id))
                         elif found.kind == wire.DISCONNECT:
                             break
@@ -416,6 +418,7 @@ class Traffic:
             # The last one may not have been acknowledged.
             assert not [number for number in missing if number != sent[-1]], (topic, missing[:10], len(sent))
             assert first == sorted(first), f"{topic}: out of order"
+            assert self.qos == 1 or first == received, f"{topic}: twice"
 
 
 @pytest.mark.parametrize("qos", [1, 2])

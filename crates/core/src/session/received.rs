@@ -146,6 +146,20 @@ impl ReceivedIds {
         self.ids.entry(id).or_insert_with(found).shards.insert(shard);
     }
 
+    /// Adds an identifier of a session in a slot that was to be moved, or was: all recipients at all brokers have the message.
+    pub fn adopt(&mut self, id: u16, shard: ShardIndex) {
+        let adopted = self.ids.entry(id).or_default();
+        adopted.shards.insert(shard);
+        adopted.stage = Stage::HandedOn;
+    }
+
+    /// The identifiers of messages that all recipients have, at all brokers that have acknowledged what was sent to them.
+    pub fn handed_on(&self) -> impl Iterator<Item = u16> {
+        let is_handed_on =
+            |(id, received): (&u16, &Received)| (received.stage == Stage::HandedOn).then_some(*id);
+        self.ids.iter().filter_map(is_handed_on)
+    }
+
     /// Returns whether a message with this identifier is being handed on.
     pub fn is_unfinished(&self, id: u16) -> bool {
         self.ids.get(&id).is_some_and(|received| received.stage == Stage::Unfinished)
@@ -192,6 +206,22 @@ mod tests {
         assert!(received.release(1).is_none());
         assert_eq!(received.receive(1), Reception::New);
         assert_eq!(received.len(), 1);
+    }
+
+    #[test]
+    fn what_all_have_is_known_after_a_move() {
+        let mut received = ReceivedIds::default();
+        received.receive(1);
+        received.receive(2);
+        received.recover(3, 0);
+        received.hand_on(2, [], 1, false);
+        assert!(received.handed_on().eq([2]));
+        let mut adopted = ReceivedIds::default();
+        adopted.adopt(2, 5);
+        assert_eq!(adopted.receive(2), Reception::Repeated);
+        assert!(adopted.release(2).is_some_and(|shards| shards.iter().eq([5])));
+        received.doubt();
+        assert_eq!(received.handed_on().count(), 0);
     }
 
     #[test]

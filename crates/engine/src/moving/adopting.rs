@@ -149,11 +149,11 @@ impl Adopting<'_> {
                 let EntryKey { tenant, session, entry } = EntryKey::decode(key)?;
                 self.entry(shard, (tenant, session, entry), EntryRecord::decode(value)?);
             }
-            keys::RECEIVED if self.is_new() => {
+            keys::RECEIVED => {
                 let ReceivedKey { tenant, session, packet_id } = ReceivedKey::decode(key)?;
                 let has_all = ReceivedRecord::decode(value)? == ReceivedRecord::All;
                 if let Some((session, shard)) = self.sessions.get(&session).copied() {
-                    // If only some recipients have it, the client sends it again, and all get it.
+                    // If it is not known that all recipients have it, it is handed on when the client sends it again.
                     let is_first = has_all && self.has_received.insert((session, packet_id));
                     if is_first {
                         let tenant = self.tenant(shard, tenant);
@@ -390,6 +390,7 @@ impl<'a> Adopting<'a> {
 
     /// Puts everything in force. Returns the number of sessions.
     fn finish(self) -> usize {
+        let is_new = self.is_new();
         let Self { engine, readers, received, answered, sessions, .. } = self;
         let mut by_number = HashMap::new();
         let mut found = Vec::new();
@@ -402,15 +403,26 @@ impl<'a> Adopting<'a> {
             );
             found.push(one);
         }
-        for (tenant, session, packet_id) in received {
-            let Some(own) = by_number.get(&session) else { continue };
-            let Some(durable) = own.durable() else { continue };
-            durable.shard.change().note_received(tenant, session, packet_id, |note| {
-                *note = ReceivedRecord::All;
-            });
-            own.state().received.recover(packet_id, durable.shard.index());
+        let adopt_received = || {
+            for (tenant, session, packet_id) in received {
+                let Some(own) = by_number.get(&session) else { continue };
+                let Some(durable) = own.durable() else { continue };
+                if is_new {
+                    durable.shard.change().note_received(tenant, session, packet_id, |note| {
+                        *note = ReceivedRecord::All;
+                    });
+                }
+                own.state().received.adopt(packet_id, durable.shard.index());
+            }
+        };
+        if is_new {
+            adopt_received();
+            begin_adopted(engine, found, &answered);
+        } else {
+            // The identifiers of each session are those of the session that has left. No client is connected yet.
+            begin_adopted(engine, found, &answered);
+            adopt_received();
         }
-        begin_adopted(engine, found, &answered);
         sessions.len()
     }
 }

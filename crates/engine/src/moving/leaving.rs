@@ -5,12 +5,12 @@ use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use barid_core::durable::EntityRecord;
 use barid_core::durable::keys::{
     self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey, QueueSeenKey,
     QueueSessionKey, ReceivedKey, SessionKey, StateClockKey, StateKey, SubscriptionKey,
 };
 use barid_core::durable::records::{RecordError, decode_queue_entry};
+use barid_core::durable::{EntityRecord, ReceivedRecord};
 use barid_core::ids::StoredAs;
 use barid_core::session::EntryRecord;
 use barid_store::{Keyspace, StoreError};
@@ -220,12 +220,22 @@ impl Leaving {
             }
         }
         reading.append(&entries.records)?;
-        for (tenant, _, durable) in stored() {
+        // Shards of this broker know which of their recipients have a message. The other broker is told only whether all have it.
+        let mut not_all = Vec::new();
+        ReceivedRecord::default().encode(&mut not_all);
+        for (tenant, session, durable) in stored() {
+            let handed_on: HashSet<u16> = session.state().received.handed_on().collect();
             let session = durable.number;
             ReceivedKey { tenant, session, packet_id: 1 }.encode(&mut reading.key);
             reading.key.truncate(reading.key.len() - size_of::<u16>());
             for shard in reading.engine.shards.iter() {
-                reading.scan(shard.index(), keys::RECEIVED, |_, _| Ok(()))?;
+                reading.scan_to(shard.index(), keys::RECEIVED, |records, record| {
+                    let all_have_it =
+                        handed_on.contains(&ReceivedKey::decode(record.key)?.packet_id);
+                    let value = if all_have_it { record.value } else { &not_all };
+                    records.push(Record { value, ..record });
+                    Ok(())
+                })?;
             }
         }
         Ok(())
@@ -279,13 +289,25 @@ impl<'a> Reading<'a> {
         keyspace: Keyspace,
         mut look: impl FnMut(&[u8], &[u8]) -> Result<(), RecordError>,
     ) -> Result<(), ReadError> {
+        self.scan_to(shard, keyspace, |records, record| {
+            records.push(record);
+            look(record.key, record.value)
+        })
+    }
+
+    /// Passes the records whose keys begin with [`Self::key`] to `add`.
+    fn scan_to(
+        &mut self,
+        shard: u16,
+        keyspace: Keyspace,
+        mut add: impl FnMut(&mut Records, Record<'_>) -> Result<(), RecordError>,
+    ) -> Result<(), ReadError> {
         let shard = self.engine.shards.get(shard);
         let (mut result, index) = (Ok(()), shard.index());
         let Self { records, key: prefix, .. } = self;
         shard.store().scan(keyspace, prefix, prefix, &mut |key, value| {
             let record = Record { shard: index, keyspace, key, value };
-            result = look(key, value).map_err(ReadError::from);
-            records.push(record);
+            result = add(records, record).map_err(ReadError::from);
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         result

@@ -241,6 +241,7 @@ fn a_slot_goes_from_broker_to_broker_and_leaves_nothing_behind() {
     assert_eq!(seen(&to), before.0);
     let one = to.engine.tenants.recover("acme").sessions.entry("one").get().cloned().unwrap();
     assert_eq!(one.answered_as(), guest_number("z", ONE), "the number that it had first");
+    assert!(one.state().received.handed_on().eq([9]), "it is not handed on once more");
 
     forget(&leaving, "a");
     remove(&from.engine, &records).unwrap();
