@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import threading
@@ -12,6 +13,9 @@ from itertools import pairwise
 import wire
 
 TOPICS = ("t/0", "t/1", "t/2")
+
+LATE = 3.0
+"""Seconds within which a message must arrive while the brokers reach each other."""
 
 
 @dataclass
@@ -40,13 +44,13 @@ class Ledger:
     """Runs the clients within `with`. Each publisher sends one message after the other, half of them with QoS 1 and half with
     QoS 2, and one that was not acknowledged never again. Each subscriber stays for some seconds at a time.
 
-    A subscriber must have stayed for `late` seconds after a message was acknowledged, so that the message must have arrived. A broker
-    that is cut off or stopped disconnects its clients some seconds after the others have given them up.
+    A message must have arrived `LATE` seconds after it was acknowledged, or after the end of a `fault` that falls into this time. A
+    broker that is cut off or stopped disconnects its clients some seconds after the others have given them up.
     """
 
-    def __init__(self, cluster, seed: int, late: float):
+    def __init__(self, cluster, seed: int):
         self._cluster = cluster
-        self._late = late
+        self._faults: list[tuple[float, float]] = []
         self._ends = threading.Event()
         self._lock = threading.Lock()
         self._stays: list[Stay] = []
@@ -75,13 +79,28 @@ class Ledger:
         return (f"{len(self._sent)} messages were sent, {self.acknowledged} acknowledged; {len(self._stays)} subscriptions; "
                 f"{self.compared} messages had to arrive")
 
+    @contextlib.contextmanager
+    def fault(self):
+        """A fault lasts, until the brokers have found each other again."""
+        begin = time.monotonic()
+        yield
+        self._faults.append((begin, time.monotonic()))
+
+    def _due(self, acknowledged: float) -> float:
+        """Returns the time at which a message that was acknowledged then must have arrived."""
+        due = acknowledged + LATE
+        for begin, end in self._faults:
+            if begin < due and end > acknowledged:
+                due = max(due, end + LATE)
+        return due
+
     def check(self) -> None:
         """Compares what had to arrive with what has."""
         for stay in self._stays:
             received = set(stay.received)
             for one in self._sent:
                 had_to = (one.acknowledged is not None and one.topic == stay.topic and one.sent > stay.since
-                          and one.acknowledged + self._late < stay.until)
+                          and self._due(one.acknowledged) < stay.until)
                 if had_to:
                     self.compared += 1
                     assert (one.publisher, one.number) in received, f"{one} did not reach {stay.broker} in {stay.since}..{stay.until}"
@@ -134,7 +153,7 @@ class Ledger:
             one.subscribe(topic, qos=2)
             stay = Stay(broker, topic, time.monotonic())
             self._stays.append(stay)
-            leaves = time.monotonic() + chance.choice((3, 20, 60))
+            leaves = time.monotonic() + chance.choice((6, 20, 60))
             try:
                 while time.monotonic() < leaves and not self._ends.is_set():
                     try:

@@ -138,9 +138,9 @@ class Node(Member):
     def prefix(self) -> list:
         return ["ip", "netns", "exec", self.namespace.name]
 
-    def http(self, path: str) -> tuple[int, str]:
+    def http(self, path: str, **headers: str) -> tuple[int, str]:
         with self.namespace:
-            return super().http(path)
+            return super().http(path, **headers)
 
     def run(self, *words: str, input: str | None = None) -> subprocess.CompletedProcess:
         with self.namespace:

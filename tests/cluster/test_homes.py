@@ -440,8 +440,8 @@ def test_an_operator_is_told_which_broker_has_a_session(homes, client):
     listed = json.loads(other.command("slots", "--client", client_id, "--json").stdout)["slots"]
     assert [slot["broker"] for slot in listed] == [home.name]
     told = other.run("why", "--client", client_id).stdout
-    assert f"the broker {home.name} says" in told and "no subscriptions" in told, told
-    assert "says" not in home.run("why", "--client", client_id).stdout
+    assert f"The broker {home.name} has the sessions" in told and "no subscriptions" in told, told
+    assert "has the sessions" not in home.run("why", "--client", client_id).stdout
     client(other, client_id, clean=False, properties=HOUR).subscribe("plant/+", qos=1)
     for asked in (home, other):
         told = asked.run("why", "--client", client_id).stdout

@@ -202,7 +202,7 @@ class TestStrangers:
     def test_a_recorded_proof_is_worth_nothing(self, three):
         """The nonces differ, so what one link has proved does not open another."""
         def hello() -> bytes:
-            fields = (9).to_bytes(2) * 2 + b"\0"
+            fields = (10).to_bytes(2) * 2 + b"\0"
             for text in ("test", "thief"):
                 fields += len(text).to_bytes(2) + text.encode()
             fields += (1).to_bytes(8)

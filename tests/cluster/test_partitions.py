@@ -17,7 +17,7 @@ import pytest
 import xxhash
 
 import wire
-from acknowledgements import Ledger
+from acknowledgements import LATE, Ledger
 from broker import until
 from brokers import links_tls
 from networks import CutCluster, is_possible
@@ -186,14 +186,17 @@ def test_what_is_acknowledged_arrives(cluster):
     seed = int(os.environ.get("FAULT_SEED", random.randrange(1 << 32)))
     print(f"FAULT_SEED={seed}")
     chance = random.Random(seed)
-    ledger = Ledger(cluster, seed, late=3 + max(FAULTS_LAST))
+    ledger = Ledger(cluster, seed)
     with ledger:
         until_then = time.monotonic() + FAULT_SECONDS
         while time.monotonic() < until_then:
-            cluster.suffers(chance, FAULTS_LAST)
-            time.sleep(chance.choice((0.3, 2)))
-        cluster.settles()
-        time.sleep(3)
+            with ledger.fault():
+                for _ in range(chance.choice((1, 1, 2, 3))):
+                    cluster.suffers(chance, FAULTS_LAST)
+                    time.sleep(0.3)
+                cluster.settles()
+            time.sleep(chance.choice((0, 4)))
+        time.sleep(LATE)
     ledger.check()
     print(ledger)
     assert ledger.acknowledged > 100 and ledger.compared > 0

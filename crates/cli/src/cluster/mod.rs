@@ -2,6 +2,7 @@
 
 mod init;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ pub struct Args {
 enum Command {
     /// Show this broker, and what is wrong in the cluster
     #[command(after_help = "\
-Exits with 1 if another broker cannot be reached, has another clock or other settings, if an address in
-`peers` does not answer, or if this broker takes no clients.
+Exits with 1 if another broker cannot be reached, has another clock or other settings, or has slots and is not
+up, if an address in `peers` does not answer, or if this broker takes no clients.
 
 Examples:
   barid cluster status
@@ -256,7 +257,9 @@ fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
     let answer = admin.get("/v1/cluster")?;
     let text = answer.to_string();
     let view: View = admin.read(answer)?;
-    let wrong = wrong(&view);
+    let mut wrong = wrong(&view);
+    let slots = admin.find("/v1/cluster/slots")?.map(|slots| admin.read(slots)).transpose()?;
+    wrong.extend(slots.iter().flat_map(without_broker));
     print(if of.json {
         format!("{text}\n")
     } else {
@@ -274,6 +277,21 @@ fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
         lines
     })?;
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns a sentence for each broker that has slots and is not there.
+fn without_broker(Slots { slots }: &Slots) -> Vec<String> {
+    let mut away = BTreeMap::<&str, (u64, &str)>::new();
+    for Slot { broker, state, .. } in slots.iter().filter(|slot| slot.state != "up") {
+        away.entry(broker).or_insert((0, state)).0 += 1;
+    }
+    let sentence = |(broker, (slots, state)): (&str, (u64, &str))| {
+        format!(
+            "{} at {broker}, which is {state}: clients whose sessions are there, and tenants whose queues and state store are, wait for it",
+            count(slots, "slot is", "slots are")
+        )
+    };
+    away.into_iter().map(sentence).collect()
 }
 
 /// Returns a sentence for everything that is not as it should be.
@@ -417,7 +435,7 @@ fn routes(RoutesArgs { topic, paging, of }: &RoutesArgs) -> anyhow::Result<ExitC
         for Route { filter, brokers } in admin.read::<Vec<Route>>(answer["routes"].take())? {
             table.push([filter, brokers.join(" ")]);
         }
-        let none = "no client of another broker has subscribed to such a topic\n";
+        let none = "no client of another broker has such a subscription\n";
         let text = if table.is_empty() { none.into() } else { table.to_string() };
         if answer["next"].is_null() { text } else { text + MORE }
     })?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mqtt_proto::topic;
 
+use super::Home;
 use super::near::near_miss;
 use crate::admin::answers::{Detailed, Drops, Session, Subscription};
 use crate::admin::{bytes, span};
@@ -20,8 +21,9 @@ pub struct Facts<'a> {
     /// `None` if the tenant does not exist.
     pub drops: Option<&'a Drops>,
     pub session: Option<&'a Detailed>,
-    /// The broker that has told all this, if that is another one of the cluster than the one at the address that was asked.
-    pub home: Option<&'a str>,
+    /// The broker of the cluster that has the sessions of the client's slot, if it is another one than the one that was asked, and
+    /// that one has no session of the client.
+    pub home: Option<&'a Home>,
     /// Tenants in which a client of this name has a session, if it has none here.
     pub tenants_with: &'a [String],
     /// Clients of this tenant with a similar name, if there is none of that name.
@@ -33,13 +35,14 @@ pub struct Facts<'a> {
 /// Returns the answer, from the dropped messages to further places to look at.
 pub fn answer(facts: &Facts<'_>) -> Vec<String> {
     let mut answer = dropped(facts);
-    if let Some(home) = facts.home {
-        answer.insert(
-            0,
-            format!(
-                "This is what the broker {home} says, which has the sessions of the client's slot."
-            ),
-        );
+    if let Some(Home { name, failure }) = facts.home {
+        let says = match failure {
+            None => "was asked as well".into(),
+            Some(failure) => format!("does not answer: {failure}"),
+        };
+        let sentence =
+            format!("The broker {name} has the sessions of this client's slot, and {says}.");
+        answer.insert(0, sentence);
     }
     match facts.session {
         None => answer.extend(no_session(facts)),
@@ -84,6 +87,12 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
         Some(_) => format!("There is no session of {client} in the tenant {tenant}"),
         None => format!("There is no tenant {tenant}, and so no session of {client} in it"),
     };
+    if facts.home.is_some_and(|home| home.failure.is_some()) {
+        return vec![format!(
+            "{missing} at the broker that was asked. If it has one that outlives its connection, that is at the other one: \
+             messages for it are not delivered, and the client cannot connect, until that is back."
+        )];
+    }
     let mut answer = vec![format!(
         "{missing}: the broker keeps no messages for it. A session outlives its connection only if the \
          client asks for that with a Session Expiry Interval (MQTT 3: with Clean Session 0), and only \
@@ -316,20 +325,26 @@ mod tests {
     }
 
     #[test]
-    fn another_broker_of_the_cluster_has_answered() {
-        let answer = answer(&Facts {
-            client: "c",
-            topic: None,
-            tenant: "default",
-            drops: None,
-            session: None,
-            home: Some("b2"),
-            tenants_with: &[],
-            similar: &[],
-            now: Duration::ZERO,
-        });
-        assert!(answer[0].contains("the broker b2 says"), "{answer:?}");
-        assert!(answer.last().unwrap().contains("with --broker"), "{answer:?}");
+    fn another_broker_of_the_cluster_may_have_the_session() {
+        let answer = |failure: Option<&str>| {
+            answer(&Facts {
+                client: "c",
+                topic: None,
+                tenant: "default",
+                drops: None,
+                session: None,
+                home: Some(&Home { name: "b2".into(), failure: failure.map(Into::into) }),
+                tenants_with: &[],
+                similar: &[],
+                now: Duration::ZERO,
+            })
+        };
+        let asked = answer(None);
+        assert!(asked[0].contains("The broker b2 has the sessions"), "{asked:?}");
+        assert!(asked.last().unwrap().contains("with --broker"), "{asked:?}");
+        let away = answer(Some("it is down"));
+        assert!(away[0].ends_with("does not answer: it is down."), "{away:?}");
+        assert!(away[1].contains("until that is back"), "{away:?}");
     }
 
     #[test]

@@ -29,7 +29,8 @@ Lists the messages for the client that the broker has dropped and still remember
 to do about them. Lists what the client was not allowed to do (logins, subscriptions, messages that it
 published) and, with --topic, which other clients were not allowed to publish there. Then describes the
 client's session: whether it exists, whether a subscription matches the topic, and which messages wait in it.
-In a cluster, the broker of the client's slot is asked if the one at --admin has no session of the client.
+In a cluster with `homes`, the broker of the client's slot is asked as well if the one at --admin has no session of
+the client.
 
 Examples:
   barid why --client sensor-7
@@ -85,27 +86,33 @@ fn run_for_user(args: &Args, user: &str) -> anyhow::Result<ExitCode> {
 
 fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
+    let asked = asked(&admin);
+    let admin = asked.as_ref().map_or(admin.clone(), |asked| admin.of(asked));
     let client = encode(name);
     let path = format!("{tenant}/sessions/{client}");
-    let home = home(&admin, &path, (&args.of.tenant, name))?;
-    let admin = match &home {
-        Some(home) => admin.of(home),
-        None => admin,
+    let (session, home) = match (admin.find(&path)?, &asked) {
+        (None, Some(asked)) => at_home(&admin, &path, asked, (&args.of.tenant, name)),
+        (session, _) => (session, None),
     };
-    let session = admin.find(&path)?;
+    let answering = home.as_ref().filter(|home| home.failure.is_none());
+    let brokers: Vec<Admin> =
+        answering.map(|home| admin.of(&home.name)).into_iter().chain([admin]).collect();
+    let admin = &brokers[0];
     let mut path = format!("{tenant}/drops?client={client}&limit={}", args.limit);
     if let Some(topic) = &args.topic {
         path += &format!("&topic={}", encode(topic));
     }
-    let drops = admin.find(&path)?;
+    let drops = remembered(&brokers, &path, "drops")?;
     let (tenants, similar) = match &session {
         Some(_) => (Vec::new(), Vec::new()),
-        None => (tenants_with(&admin, &client)?, similar(&admin, &tenant, name)?),
+        None => (tenants_with(admin, &client)?, similar(admin, &tenant, name)?),
     };
     let asked = format!("{tenant}/denials?limit={}", args.limit);
-    let of_client = admin.find(&format!("{asked}&client={client}"))?;
+    let of_client = remembered(&brokers, &format!("{asked}&client={client}"), "denials")?;
     let of_topic = match &args.topic {
-        Some(topic) => admin.find(&format!("{asked}&object={}", encode(topic)))?,
+        Some(topic) => {
+            remembered(&brokers, &format!("{asked}&object={}", encode(topic)), "denials")?
+        }
         None => None,
     };
     let known_denials = |answer: &Option<Value>| -> anyhow::Result<Denials> {
@@ -126,7 +133,7 @@ fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
         tenant: &args.of.tenant,
         drops: known.as_ref(),
         session: detailed.as_ref(),
-        home: home.as_deref(),
+        home: home.as_ref(),
         tenants_with: &tenants,
         similar: &similar,
         now: now(),
@@ -175,26 +182,74 @@ fn tenants_with(admin: &Admin, client: &str) -> anyhow::Result<Vec<String>> {
     Ok(with)
 }
 
-/// Returns the broker of a cluster that would have the stored session of a client, if that is another one than was asked, and that
-/// one has no session of the client at `path`. `None` also if a certain broker is to be asked.
-fn home(
+/// The broker of the cluster that would have a stored session of a client, if that is another one than was asked.
+struct Home {
+    name: String,
+    /// Why it does not answer.
+    failure: Option<String>,
+}
+
+/// Returns the name of the broker at the address that is asked. `None`: it belongs to no cluster, `--broker` names a certain broker, or
+/// the token is for one tenant only.
+fn asked(admin: &Admin) -> Option<String> {
+    if admin.asks_certain_broker() {
+        return None;
+    }
+    let cluster = admin.find("/v1/cluster").ok()??;
+    cluster["broker"].as_str().map(str::to_owned)
+}
+
+/// Looks for the session of a client at its home, if that is another broker than the one of the name `asked`.
+fn at_home(
     admin: &Admin,
     path: &str,
+    asked: &str,
     (tenant, client): (&str, &str),
-) -> anyhow::Result<Option<String>> {
-    if admin.asks_certain_broker() {
-        return Ok(None);
-    }
+) -> (Option<Value>, Option<Home>) {
     let slots = format!("/v1/cluster/slots?tenant={}&client={}", encode(tenant), encode(client));
-    let (Some(slots), Some(asked)) = (admin.find(&slots)?, admin.find("/v1/cluster")?) else {
-        return Ok(None);
+    let slots = admin.find(&slots).ok().flatten();
+    let home = slots.as_ref().and_then(|slots| slots["slots"][0]["broker"].as_str());
+    let Some(home) = home.filter(|home| *home != asked) else { return (None, None) };
+    let (found, failure) = match admin.of(home).find(path) {
+        Ok(found) => (found, None),
+        Err(error) => (None, Some(error.to_string())),
     };
-    let asked = asked["broker"].as_str().unwrap_or_default();
-    let home = slots["slots"][0]["broker"].as_str().filter(|home| asked != *home);
-    Ok(match home {
-        Some(home) if admin.of(asked).find(path)?.is_none() => Some(home.to_owned()),
-        _ => None,
-    })
+    (found, Some(Home { name: home.to_owned(), failure }))
+}
+
+/// Asks brokers what they remember, and joins the lists `key` of their answers, the newest first. `None`: none of them has the
+/// tenant.
+fn remembered(brokers: &[Admin], path: &str, key: &str) -> anyhow::Result<Option<Value>> {
+    let mut all = None;
+    for broker in brokers {
+        let Some(answer) = broker.find(path)? else { continue };
+        all = Some(match all {
+            None => answer,
+            Some(before) => joined(before, answer, key),
+        });
+    }
+    Ok(all)
+}
+
+fn joined(mut all: Value, mut other: Value, key: &str) -> Value {
+    if let (Some(list), Some(others)) = (all[key].as_array_mut(), other[key].as_array_mut()) {
+        list.append(others);
+        list.sort_by(|one, other| other["at"].as_str().cmp(&one["at"].as_str()));
+    }
+    if let (Some(remembered), Some(more)) =
+        (all["remembered"].as_u64(), other["remembered"].as_u64())
+    {
+        all["remembered"] = json!(remembered + more);
+    }
+    if let (Some(totals), Some(others)) =
+        (all["totals"].as_object_mut(), other["totals"].as_object())
+    {
+        for (reason, count) in others {
+            let before = totals.get(reason).and_then(Value::as_u64).unwrap_or_default();
+            totals.insert(reason.clone(), json!(before + count.as_u64().unwrap_or_default()));
+        }
+    }
+    all
 }
 
 /// Returns the clients with a similar name, among the first [`CLIENTS_MAX`] of the tenant.

@@ -71,7 +71,8 @@ pub(super) struct Outlet {
     pub(super) epoch: u32,
     /// A thread is writing to the socket, without the lock.
     pub(super) writing: bool,
-    /// The unsent bytes may begin within a packet.
+    /// No packet may be sent before the unsent bytes: they may begin within a packet, or with CONNACK, which may still be
+    /// [held](Self::held) instead.
     pub(super) is_cut: bool,
     /// A connection that has lost the session while a thread was writing to its socket.
     pub(super) leaver: Option<Box<Leaver>>,
@@ -100,7 +101,7 @@ pub(super) struct Leaver {
     /// The epoch in which it had the session.
     epoch: u32,
     reason: ReasonCode,
-    /// The bytes that were unsent may have begun within a packet.
+    /// [`Outlet::is_cut`], before the write.
     was_cut: bool,
 }
 
@@ -134,13 +135,15 @@ impl Outlet {
             held.push_answers(commits, Vec::new(), connack);
             held.opening = true;
         }
+        self.is_cut = true;
     }
 
-    /// Takes the session from its connection, and has the owner close the connection. Returns whether there was one.
+    /// Takes the session from its connection, and has the owner close the connection: at once, or when the thread that is writing
+    /// to it has finished. The client is told `reason`, unless its socket is full or it has no CONNACK yet. Returns whether there
+    /// was a connection.
     pub(super) fn close_connection(&mut self, reason: ReasonCode) -> bool {
         let (writing, epoch, was_cut) = (self.writing, self.epoch, self.is_cut);
-        // DISCONNECT follows no packet that was cut off, and comes behind CONNACK.
-        let is_whole = !writing && !was_cut && !self.is_opening();
+        let is_whole = !writing && !was_cut;
         let Some(Link { owner, connection, .. }) = self.detach() else { return false };
         if writing && self.leaver.is_none() {
             let leaver = Leaver { owner, connection, epoch, reason, was_cut };

@@ -43,16 +43,18 @@ impl Wire for Pipe {
     }
 }
 
-/// An owner that counts how often it is woken.
+/// An owner that counts how often it is woken, and notes how connections are to be closed.
 #[derive(Debug, Default)]
-struct Told(AtomicUsize);
+struct Told(AtomicUsize, Mutex<Vec<Farewell>>);
 
 impl Owner for Told {
     fn drain(&self, _: ConnectionId) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn close(&self, _: ConnectionId, _: ReasonCode, _: Farewell) {}
+    fn close(&self, _: ConnectionId, _: ReasonCode, farewell: Farewell) {
+        self.1.lock().push(farewell);
+    }
 }
 
 /// A session with a client, over one shard.
@@ -133,6 +135,51 @@ impl World {
     fn told(&self) -> usize {
         self.owner.0.swap(0, Ordering::Relaxed)
     }
+
+    /// Closes the connection, while a thread writes `packet` if there is one, of which the socket takes `taken` bytes. Returns
+    /// how it was closed.
+    fn close(&self, packet: &[u8], taken: usize) -> Farewell {
+        self.room(taken);
+        self.session.append(self.epoch, packet);
+        let mut first = true;
+        let write = |bytes: &[u8]| {
+            if std::mem::take(&mut first) {
+                self.session.close_connection(ReasonCode::SessionTakenOver);
+                assert!(self.owner.1.lock().is_empty(), "the writer has not finished");
+            }
+            self.pipe.write(bytes)
+        };
+        self.session.drain(&WORKER, self.epoch, false, super::Stint::SHORT, write);
+        self.session.close_connection(ReasonCode::SessionTakenOver);
+        let closed = std::mem::take(&mut *self.owner.1.lock());
+        assert_eq!(closed.len(), 1);
+        closed[0]
+    }
+}
+
+#[test]
+fn a_client_is_told_why_its_connection_is_closed_between_two_packets() {
+    let silent = |world: World, packet, taken| world.close(packet, taken) == Farewell::Silent;
+    let with_connack = || {
+        let world = World::new();
+        world.room(100);
+        world.answer(b"connack", &Commits::default());
+        world
+    };
+    assert!(silent(World::new(), b"", 0), "nothing comes before CONNACK");
+    assert!(!silent(with_connack(), b"", 0));
+    assert!(!silent(with_connack(), b"packet", 100), "the write in progress ends with the packet");
+    assert!(silent(with_connack(), b"packet", 3), "half a packet was written");
+    let world = with_connack();
+    world.room(3);
+    world.answer(b"packet", &Commits::default());
+    assert!(silent(world, b"", 100), "half a packet was written before");
+    // What has not been begun is not sent any more.
+    let world = with_connack();
+    assert!(world.session.append(world.epoch, b"packet"));
+    world.session.close_connection(ReasonCode::SessionTakenOver);
+    assert_eq!(*world.owner.1.lock(), [Farewell::AtOnce]);
+    assert_eq!(world.written(), b"connack");
 }
 
 #[test]

@@ -261,10 +261,12 @@ pub async fn routes(
             .map_err(|error| Refusal::bad_request(format!("{topic:?} is not a topic: {error}")))?;
     }
     cluster_of(&served)?;
-    let tenant = tenants::named(&served, &tenant)?;
     let cluster = served.shared.engine.cluster.as_ref().expect("the broker belongs to one");
     let (topic, after) = (topic.as_deref(), after.as_deref());
-    let found = cluster.routes(&tenant.name, WantedRoutes { topic, after, count: limit + 1 });
+    let found = cluster.routes(&tenant, WantedRoutes { topic, after, count: limit + 1 });
+    if found.is_empty() {
+        tenants::named(&served, &tenant)?;
+    }
     let (found, next) = cut(found, limit, |(filter, _)| String::from(&**filter));
     let routes = found.into_iter().map(|(filter, members)| {
         let names = members.into_iter().filter_map(|member| cluster.name_of(member));

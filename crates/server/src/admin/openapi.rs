@@ -131,7 +131,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     if access::role_for(path, true).is_some() && !passing_on::is_of_tenant(path) {
         parameters.push(json!({
             "name": "Barid-Broker", "in": "header", "schema": { "type": "string" },
-            "description": "The broker of the cluster that is to answer; without it the one that is asked.",
+            "description": "The broker of the cluster that is to answer; without it the one that is asked. (About a session that is not there \
+                            the broker of its slot is asked.)",
         }));
     }
     operation["parameters"] = parameters.into();
