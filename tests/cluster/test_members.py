@@ -13,6 +13,7 @@ import pytest
 import wire
 from broker import BINARY, free_port, until
 from brokers import LINK_TLS, SECRET, Member
+from events import following
 
 
 in_plain_text = pytest.mark.skipif(LINK_TLS, reason="speaks the protocol in plain text")
@@ -95,6 +96,26 @@ def test_clients_can_follow_the_members(cluster_of, client):
     assert all(one.retain for one in up)
     cluster[1].stop()
     assert watcher.receive(b"left").topic == "$SYS/broker/cluster/members/b2"
+
+
+def test_operators_can_follow_the_members(cluster_of):
+    """`GET /v1/events`, server-sent events."""
+    cluster = cluster_of(3)
+    with following(cluster[0], "/v1/events?kinds=member") as stream:
+        def states(broker: str, last: str) -> list[str]:
+            found = []
+            while last not in found:
+                event = stream.next("member")
+                assert event["at"].startswith("20") and event["broker"] == broker
+                found.append(event["state"])
+            return found
+
+        cluster[2].kill9()
+        assert states("b3", "down") == ["unreachable", "down"]
+        cluster[2].start()
+        assert states("b3", "up") == ["joining", "up"]
+        cluster[1].stop()
+        assert states("b2", "left") == ["left"]
 
 
 def test_down_is_for_good(cluster_of, client):
