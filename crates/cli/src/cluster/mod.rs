@@ -279,7 +279,7 @@ fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns a sentence for each broker that has slots and is not there.
+/// Returns a sentence for each broker that has slots and is not up.
 fn without_broker(Slots { slots }: &Slots) -> Vec<String> {
     let mut away = BTreeMap::<&str, (u64, &str)>::new();
     for Slot { broker, state, .. } in slots.iter().filter(|slot| slot.state != "up") {

@@ -87,9 +87,9 @@ impl<S: Subscriber> Subscribers<S> {
 
     /// Whether `is_it` returns true for one of the handles.
     pub(super) fn any(&self, is_it: impl Fn(&S) -> bool) -> bool {
-        let mut any = false;
-        self.each(|_, subscriber| any = any || is_it(subscriber));
-        any
+        let is_it = |member: &Member<S>| is_it(&member.subscriber);
+        self.plain().iter().any(is_it)
+            || self.groups().iter().any(|group| group.members().iter().any(is_it))
     }
 
     pub(super) fn insert(&mut self, member: Member<S>) -> Change<S> {

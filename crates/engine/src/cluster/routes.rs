@@ -26,9 +26,8 @@ impl Cluster {
     /// them. Looks at all of the tenant, and holds no more than are wanted and one.
     pub fn routes(&self, tenant: &str, wanted: WantedRoutes<'_>) -> Routes {
         let mut routes = Routes::new();
-        let index = self.indexes.read().get(tenant).cloned();
-        for portion in index.iter().flat_map(|_| 0..PORTIONS) {
-            let index = index.as_ref().expect("there are portions of it");
+        let Some(index) = self.indexes.read().get(tenant).cloned() else { return routes };
+        for portion in 0..PORTIONS {
             let counts = |subscriber: &RemoteSubscriber| self.counts(subscriber);
             index.each_subscription(portion, counts, |filter, group, subscriber| {
                 if wanted.topic.is_some_and(|topic| !topic::matches(filter, topic)) {

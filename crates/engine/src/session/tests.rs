@@ -174,7 +174,7 @@ fn a_client_is_told_why_its_connection_is_closed_between_two_packets() {
     world.room(3);
     world.answer(b"packet", &Commits::default());
     assert!(silent(world, b"", 100), "half a packet was written before");
-    // What has not been begun is not sent any more.
+    // A packet is dropped if none of its bytes have been written.
     let world = with_connack();
     assert!(world.session.append(world.epoch, b"packet"));
     world.session.close_connection(ReasonCode::SessionTakenOver);

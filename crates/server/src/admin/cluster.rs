@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
-use super::page::{LIMIT_MAX, check_limit, cut};
+use super::page::{LIMIT_MAX, check_limit, cut, default_limit};
 use super::rfc3339::Rfc3339;
 use super::{Served, body, tenants};
 use crate::cluster::{Clustering, Given, MemberView, NotMoved, Problem, WantedMove};
@@ -213,15 +213,11 @@ pub async fn move_slot(
 pub struct RouteQuestion {
     /// Only filters that match this topic.
     topic: Option<String>,
-    #[serde(default = "limit")]
+    #[serde(default = "default_limit")]
     /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
     /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
-}
-
-fn limit() -> usize {
-    100
 }
 
 #[derive(Debug, Serialize, ToSchema)]

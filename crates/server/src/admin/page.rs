@@ -5,6 +5,11 @@ use super::answer::Refusal;
 /// Maximum number of items in one answer.
 pub const LIMIT_MAX: usize = 10_000;
 
+/// Number of items in an answer, if the request does not say how many.
+pub fn default_limit() -> usize {
+    100
+}
+
 /// Refuses a limit of 0, or above `most`.
 pub fn check_limit(limit: usize, most: usize) -> Result<(), Refusal> {
     if (1..=most).contains(&limit) {

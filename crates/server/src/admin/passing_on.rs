@@ -4,6 +4,7 @@
 //! They pass over a link of their own, as a client does that belongs to another broker. That broker checks them once more:
 //! it has the same tokens, keys and bans.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -97,15 +98,20 @@ pub fn is_of_tenant(path: &str) -> bool {
 /// Returns the broker that has what a request is about, if that is another one.
 fn home_of(shared: &Shared, request: &Request) -> Option<Box<str>> {
     // The rest of the path may be no text: names of keys are bytes.
-    let (tenant, _) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
-    shared.home_elsewhere(&percent_decode_str(tenant).decode_utf8().ok()?)
+    let (tenant, _) = tenant_of(request)?;
+    shared.home_elsewhere(&tenant)
+}
+
+/// Returns the tenant in the path of a request, and the rest of the path as it is.
+fn tenant_of(request: &Request) -> Option<(Cow<'_, str>, &str)> {
+    let (tenant, rest) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
+    Some((percent_decode_str(tenant).decode_utf8().ok()?, rest))
 }
 
 /// Returns the broker that has the session that a request is about, if it can only be at another one.
 fn home_of_session(shared: &Shared, request: &Request) -> Option<Box<str>> {
-    let (tenant, rest) = request.uri().path().strip_prefix("/v1/tenants/")?.split_once('/')?;
+    let (tenant, rest) = tenant_of(request)?;
     let (_, client) = rest.split_once('/')?;
-    let tenant = percent_decode_str(tenant).decode_utf8().ok()?;
     let client = percent_decode_str(client).decode_utf8().ok()?;
     let of_tenant = shared.engine.tenants.get(&tenant);
     if of_tenant.is_some_and(|tenant| tenant.sessions.entry(&client).get().is_some()) {

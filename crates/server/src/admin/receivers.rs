@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Answer, Refusal};
-use super::page::{LIMIT_MAX, check_limit, cut};
+use super::page::{LIMIT_MAX, check_limit, cut, default_limit};
 use super::sessions::{Subscription, subscriptions_where};
 use super::{Served, tenants};
 
@@ -21,15 +21,11 @@ use super::{Served, tenants};
 pub struct Question {
     /// The topic of the messages.
     topic: String,
-    #[serde(default = "limit")]
+    #[serde(default = "default_limit")]
     /// Maximum number of items in the answer; 100 if it is not given.
     limit: usize,
     /// The `next` of an earlier answer: the page behind it.
     after: Option<String>,
-}
-
-fn limit() -> usize {
-    100
 }
 
 #[derive(Debug, Serialize, ToSchema)]
