@@ -1,10 +1,11 @@
-//! Random histories of brokers that lose and find each other: of two that serve, each waits for the other one.
+//! Random histories of brokers that lose and find each other: of two that serve, each waits for the other one, and whoever was
+//! given up does not serve again in that life.
 //!
 //! Networks delay, cut one direction or both, and break links; processes are stopped and go on; clocks have different rates.
 //! Between brokers there is only what the links of a cluster carry about members: hellos, heartbeats, that all filters were
 //! told and heard, and farewells.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::env;
 
 use barid_core::time::{MonoTime, WallTime};
@@ -62,6 +63,19 @@ struct World {
     together: u64,
     compared: u64,
     begun_anew: u64,
+    given_up: Vec<GivenUp>,
+    checked: u64,
+}
+
+/// A life of a broker that another one has given up.
+struct GivenUp {
+    broker: usize,
+    life: u64,
+    by: (usize, u64),
+    /// Whether that one has taken clients since then, in the same life: it acknowledges messages that the other one misses.
+    counts: bool,
+    /// The brokers whose processes have ended since then.
+    ended: BTreeSet<usize>,
 }
 
 impl World {
@@ -83,6 +97,7 @@ impl World {
         let cut_until = vec![vec![0; count]; count];
         let links = Vec::new();
         let (together, compared, begun_anew) = (0, 0, 0);
+        let (given_up, checked) = (Vec::new(), 0);
         Self {
             rng,
             now: 0,
@@ -94,6 +109,8 @@ impl World {
             together,
             compared,
             begun_anew,
+            given_up,
+            checked,
         }
     }
 
@@ -291,6 +308,13 @@ impl World {
 
     fn follow(&mut self, events: Vec<(usize, Event)>) {
         for (broker, event) in events {
+            if let Event::Down(name) = &event {
+                let life = self.brokers[broker].members.get(name).map(|it| it.identity.incarnation);
+                let (life, ended) = (life.expect("it is known"), BTreeSet::new());
+                let given_up = name.parse().expect("a number");
+                let by = (broker, self.life(broker));
+                self.given_up.push(GivenUp { broker: given_up, life, by, counts: false, ended });
+            }
             if let Event::Condemned(_) | Event::Isolated | Event::Estranged(_) = event {
                 self.begin_anew(broker);
             }
@@ -309,6 +333,9 @@ impl World {
     /// The process of a broker ends, and another one begins.
     fn restart(&mut self, broker: usize) {
         self.lives += 1;
+        for given_up in &mut self.given_up {
+            given_up.ended.insert(broker);
+        }
         self.links.retain(|link| (link.from.0 != broker || link.has_ended) && link.to.0 != broker);
         self.brokers[broker].members = Members::new(
             identity(broker, self.lives),
@@ -340,6 +367,26 @@ impl World {
         };
         let serving: Vec<_> = (0..count).filter(|index| serves(*index)).collect();
         self.together += u64::from(serving.len() == count);
+        let takes_clients = |(index, life): (usize, u64)| {
+            life == self.life(index) && !self.brokers[index].members.is_joining()
+        };
+        let begun = self.given_up.iter().map(|given_up| takes_clients(given_up.by));
+        let begun: Vec<_> = begun.collect();
+        for (given_up, has_begun) in self.given_up.iter_mut().zip(begun) {
+            given_up.counts |= has_begun;
+        }
+        for GivenUp { broker, life, by: (by, _), counts, ended } in &self.given_up {
+            // More than half have known of it, and at least one of them is still there.
+            if !counts || *life != self.life(*broker) || ended.len() * 2 > count {
+                continue;
+            }
+            self.checked += 1;
+            assert!(
+                !serving.contains(broker),
+                "seed {seed}, after {} ms: {by} has given up what was for {broker}, which serves",
+                self.now
+            );
+        }
         for one in &serving {
             for other in serving.iter().filter(|other| *other != one) {
                 let members = &self.brokers[*one].members;
@@ -379,7 +426,7 @@ fn of_two_brokers_that_serve_each_waits_for_the_other() {
     let number = |name| env::var(name).ok().and_then(|text| text.parse().ok());
     let (first, histories) =
         (number("QUORUM_SEED").unwrap_or(0), number("QUORUM_HISTORIES").unwrap_or(HISTORIES));
-    let (mut together, mut compared, mut begun_anew) = (0, 0, 0);
+    let (mut together, mut compared, mut begun_anew, mut checked) = (0, 0, 0, 0);
     for seed in first..first + histories {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -409,9 +456,11 @@ fn of_two_brokers_that_serve_each_waits_for_the_other() {
         together += world.together;
         compared += world.compared;
         begun_anew += world.begun_anew;
+        checked += world.checked;
     }
     println!(
-        "{histories} histories: {compared} comparisons, {together} steps in which all served, {begun_anew} new lives"
+        "{histories} histories: {compared} comparisons of two, {checked} of one that was given up, {together} steps in which all \
+         served, {begun_anew} new lives"
     );
-    assert!(together > 0 && begun_anew > 0, "these histories are idle");
+    assert!(together > 0 && begun_anew > 0 && checked > 0, "these histories are idle");
 }

@@ -21,10 +21,7 @@ pub(super) struct Contact {
     pub(super) supports_until: Option<MonoTime>,
     /// Whether others may have been told that it cannot be reached, in this life or before.
     pub(super) doubt: Doubt,
-    /// Whether others were told that it cannot be reached when it may have served. As long as there is a doubt, they may have
-    /// held it down for that, and have given up what was for it.
-    pub(super) was_missed: bool,
-    /// Whether one of those who may have held it down is gone and cannot be asked: it must begin a new life.
+    /// Whether one of those who have held it down is gone, and so cannot tell it: it must begin a new life.
     pub(super) is_given_up: bool,
     /// Since when one of the two has not heard the other one.
     pub(super) lost_since: Option<MonoTime>,
@@ -45,18 +42,7 @@ pub(super) enum Doubt {
 impl Contact {
     /// Returns the part of a contact that this broker keeps when it begins a new life.
     pub(super) fn of_former_life(&self) -> Self {
-        let Self { was_missed, is_given_up, .. } = *self;
-        Self { was_missed, is_given_up, ..Self::default() }
-    }
-
-    /// Whether a broker that has heard these heartbeats may have held the other one down for what it was told.
-    pub(super) fn may_be_held_down(&self, has_heard_number: u64) -> bool {
-        self.was_missed
-            && match self.doubt {
-                Doubt::Present => true,
-                Doubt::Withdrawn(since) => has_heard_number < since,
-                Doubt::None => false,
-            }
+        Self { is_given_up: self.is_given_up, ..Self::default() }
     }
 
     /// The other broker does not hold this one to be unreachable before `until`.

@@ -7,7 +7,8 @@
 //! - It is *down* when more than half of the brokers miss them, or when its process has certainly ended. Of two brokers,
 //!   none is ever down by silence: each would hold the other for the dead one.
 //! - Down is for good. Messages that waited for the broker are given up, so it must not go on as if nothing had happened.
-//!   When it hears that it is held down, it ends what others rely on, and joins again with a new *incarnation*.
+//!   When it hears that it is held down, it ends what others rely on, and joins again with a new *incarnation*. They are
+//!   given up when more than half of the brokers know that it is down: somebody is there to say so.
 //! - A broker takes messages from publishers only while it has the *quorum*: more than half of the brokers have heard it a
 //!   moment ago, so they do not hold it down. A subscription that the others would miss waits until each broker that may
 //!   have the quorum has heard of it.
@@ -17,9 +18,11 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `contact.rs` | whether another broker and this one hear each other |
+//! | `down.rs` | who is down, and when what waits for it is given up |
 //! | `quorum.rs` | whether this broker may serve |
 
 mod contact;
+mod down;
 mod quorum;
 #[cfg(test)]
 mod tests;
@@ -91,7 +94,7 @@ pub enum Event {
     Up(String),
     /// A broker cannot be reached any more.
     Unreachable(String),
-    /// A broker is out of the cluster.
+    /// A broker is out of the cluster, and what waits for it is to be given up.
     Down(String),
     /// A broker has left.
     Left(String),
@@ -126,6 +129,8 @@ pub struct Member {
     heard: (MonoTime, u64),
     /// Whether its host refuses connections.
     is_refused: bool,
+    /// The number of the first heartbeat that says that it is down, if what waits for it is not given up yet.
+    held_down_from: Option<u64>,
     /// Whether it serves.
     serves: bool,
     /// Whether a broker of this name has served, or may have: it counts for a quorum until it leaves by itself.
@@ -137,7 +142,7 @@ pub struct Member {
 }
 
 /// All brokers of a cluster, as one of them sees them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Members {
     me: Identity,
     timing: Timing,
@@ -269,7 +274,7 @@ impl Members {
                 return;
             }
             // The new life does not know whom the former one has held down.
-            self.is_down(now, &peer.name, events);
+            self.is_down(now, &peer.name, true, events);
         }
         let former = self.others.get(&peer.name);
         let counts = former.is_some_and(|it| it.counts && it.state != State::Left);
@@ -283,6 +288,7 @@ impl Members {
             contact: Contact::default(),
             heard: (now, 0),
             is_refused: false,
+            held_down_from: None,
             serves: false,
             counts,
             brokers: 0,
@@ -317,7 +323,7 @@ impl Members {
         (member.serves, member.brokers) = (heartbeat.serves, heartbeat.brokers.into());
         member.counts |= heartbeat.serves;
         if heartbeat.is_unbroken {
-            (member.contact.was_missed, member.contact.is_given_up) = (false, false);
+            member.contact.is_given_up = false;
         }
         member.seen.clear();
         member.hears_us = false;
@@ -349,6 +355,7 @@ impl Members {
         }
         let others = &self.others;
         self.named.retain(|name, _| !others.contains_key(name));
+        self.give_up(now, events);
     }
 
     /// The host of a broker refuses connections at its address.
@@ -394,6 +401,7 @@ impl Members {
             member.contact.note(now, hears_each_other);
         }
         self.conclude(now, events);
+        self.give_up(now, events);
         self.look_at_oneself(now, events);
         self.others.retain(|_, member| {
             let is_over = !member.state.is_in_cluster();
@@ -408,6 +416,7 @@ impl Members {
         self.sent_at.clear();
         for member in self.others.values_mut() {
             (member.hears_us, member.contact) = (false, member.contact.of_former_life());
+            member.held_down_from = member.held_down_from.map(|_| 1);
         }
     }
 
@@ -450,49 +459,6 @@ impl Members {
     /// The other brokers whose heartbeats arrive.
     fn up(&self) -> impl Iterator<Item = (&String, &Member)> {
         self.others.iter().filter(|(_, member)| member.state == State::Up)
-    }
-
-    /// Finds those that are down.
-    fn conclude(&mut self, now: MonoTime, events: &mut Vec<Event>) {
-        let brokers = self.brokers(now);
-        let mut down = Vec::new();
-        for (name, member) in
-            self.counted().filter(|(_, member)| member.state == State::Unreachable)
-        {
-            let mut missing = 1;
-            let (mut gone, mut is_held_down) = (usize::from(member.is_refused), false);
-            for (_, witness) in self.up() {
-                let seen = witness.seen.get(name);
-                let Some(Seen { incarnation, verdict, .. }) = seen else { continue };
-                // Its former life has ended before the next one began.
-                is_held_down |= *incarnation > member.identity.incarnation;
-                if *incarnation != member.identity.incarnation {
-                    continue;
-                }
-                missing += usize::from(witness.counts && *verdict != Verdict::Up);
-                gone += usize::from(*verdict == Verdict::Gone);
-                // One that holds it down has its reasons, and messages for it are given up already.
-                is_held_down |= *verdict == Verdict::Down;
-            }
-            let is_missed = brokers > 2 && missing * 2 > brokers;
-            let is_gone = gone >= self.counted().count().min(2);
-            if is_held_down || is_missed || is_gone {
-                down.push(name.clone());
-            }
-        }
-        for name in down {
-            self.is_down(now, &name, events);
-        }
-    }
-
-    /// A broker is down.
-    fn is_down(&mut self, now: MonoTime, name: &str, events: &mut Vec<Event>) {
-        let Some(member) = self.others.get_mut(name) else { return };
-        if member.state.is_in_cluster() {
-            (member.state, member.since) = (State::Down, now);
-            events.push(Event::Down(name.to_owned()));
-            self.lose_witness(name);
-        }
     }
 }
 

@@ -54,7 +54,7 @@ impl Members {
     }
 
     /// Whether this broker may serve only with the quorum.
-    fn needs_quorum(&self, now: MonoTime) -> bool {
+    pub(super) fn needs_quorum(&self, now: MonoTime) -> bool {
         !self.always_serves && self.brokers(now) > 2
     }
 
@@ -114,10 +114,7 @@ impl Members {
             contact.doubt = match (member.state, contact.doubt) {
                 (State::Joining | State::Up, Doubt::Present) => Doubt::Withdrawn(number),
                 (State::Joining | State::Up, doubt) => doubt,
-                _ => {
-                    contact.was_missed |= contact.is_waited_for;
-                    Doubt::Present
-                }
+                _ => Doubt::Present,
             };
         }
         let is_believed = |name: &str, incarnation: u64, since: u64| {
@@ -151,7 +148,7 @@ impl Members {
         for (member, (is_believed, is_known)) in self.others.values_mut().zip(may_serve) {
             let contact = &mut member.contact;
             if is_believed {
-                (contact.doubt, contact.was_missed) = (Doubt::None, false);
+                contact.doubt = Doubt::None;
             }
             contact.supports_it = is_known && is_believed;
             contact.is_waited_for |= contact.supports_it;
@@ -159,17 +156,14 @@ impl Members {
         }
     }
 
-    /// A broker is gone. It may have held down others that this one has missed, and have given up what was for them; nobody can
-    /// ask. They are told so, and begin a new life.
+    /// A broker is gone. It has perhaps given up what was for those that it has held down. They are told so, and begin a new
+    /// life.
     pub(super) fn lose_witness(&mut self, name: &str) {
         let Some(witness) = self.others.get(name) else { return };
-        let (has_heard_number, seen) = (witness.contact.has_heard_number, witness.seen.clone());
+        let seen = witness.seen.clone();
         for (other, member) in self.others.iter_mut().filter(|(other, _)| **other != *name) {
-            let seen = seen.get(other);
-            let said_so =
-                seen.is_some_and(|seen| seen.is(member.identity.incarnation, Verdict::Down));
-            member.contact.is_given_up |=
-                said_so || member.contact.may_be_held_down(has_heard_number);
+            let is_it = |seen: &Seen| seen.is(member.identity.incarnation, Verdict::Down);
+            member.contact.is_given_up |= seen.get(other).is_some_and(is_it);
         }
     }
 
@@ -185,7 +179,8 @@ impl Members {
     pub fn is_waited_for(&self, now: MonoTime, name: &str) -> bool {
         let Some(member) = self.others.get(name) else { return false };
         match member.state {
-            State::Down | State::Left => false,
+            State::Left => false,
+            State::Down if member.held_down_from.is_none() => false,
             _ if self.needs_quorum(now) => member.contact.is_waited_for,
             state => state == State::Up && member.hears_us,
         }

@@ -19,6 +19,7 @@ fn identity(name: &str, incarnation: u64) -> Identity {
 }
 
 /// Brokers that hear each other, unless they are cut off.
+#[derive(Clone)]
 struct World {
     all: Vec<Members>,
     now: MonoTime,
@@ -182,28 +183,38 @@ fn there_are_no_more_members_than_allowed() {
 }
 
 #[test]
-fn who_was_missed_begins_anew_when_somebody_is_gone_who_may_have_held_it_down() {
+fn what_waits_for_a_broker_is_given_up_when_most_know_that_it_is_down() {
     let mut world = World::new(3);
     // 0 hears from 1 that it misses 2 as well, and holds 2 down. 1 does not hear of that.
     world.pass(1_500, |from, _| from == 1);
     assert_eq!((world.state(2, 0), world.state(2, 1)), (State::Down, State::Unreachable));
-    // 1 and 2 hear each other again, and nobody hears 0 any more, which has perhaps given up what was for 2.
-    world.events.iter_mut().for_each(Vec::clear);
+    let down = Event::Down("2".into());
+    assert!(!world.events[0].contains(&down) && world.all[0].is_waited_for(world.now, "2"));
+    let heard = world.clone();
+
+    // 1 and 2 hear each other again, and nobody hears 0 any more. It has given up nothing, and 2 goes on.
     world.pass(2_000, |from, to| from != 0 && to != 0);
     assert_eq!((world.state(0, 1), world.state(2, 1)), (State::Down, State::Up));
-    assert!(world.events[2].contains(&Event::Condemned("1".into())));
-    assert!(!world.all[2].has_quorum(world.now));
+    assert!(!world.events[2].iter().any(|event| matches!(event, Event::Condemned(_))));
+    assert!(world.all[2].has_quorum(world.now));
 
-    world.all[2].begin_anew(2);
-    let (one, two) = (world.all[1].me.clone(), world.all[2].me.clone());
-    world.all[1].on_hello(world.now, &two, &mut vec![]);
-    world.all[2].on_hello(world.now, &one, &mut vec![]);
-    for (at, name, incarnation) in [(1, "2", 2), (2, "1", 1)] {
-        world.all[at].on_told(name, incarnation);
-        world.all[at].on_heard(name, incarnation);
-    }
-    world.pass(2_000, |from, to| from != 0 && to != 0);
-    assert!(world.all[2].begin_to_serve(world.now));
+    // Or 1 hears of it, and 0 is told so.
+    let mut world = heard;
+    world.pass(500, |from, to| (from, to) != (2, 0) && (from, to) != (0, 2));
+    assert!(world.events[0].contains(&down) && !world.all[0].is_waited_for(world.now, "2"));
+}
+
+#[test]
+fn what_waits_for_a_process_that_has_ended_is_given_up_at_once() {
+    let mut world = World::new(3);
+    world.pass(1_000, |from, _| from != 2);
+    let now = world.now;
+    world.all[1].on_refused(now, "2:1", &mut vec![]);
+    // 0 hears that from 1, and nobody hears 0.
+    world.pass(250, |from, _| from == 1);
+    let mut events = vec![];
+    world.all[0].on_refused(now, "2:1", &mut events);
+    assert_eq!(events, [Event::Down("2".into())]);
 }
 
 #[test]
