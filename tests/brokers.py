@@ -155,31 +155,18 @@ class Cluster:
 
 
 class AnyBroker:
-    """A cluster of so many brokers, as one broker to whose clients it does not matter which of them they reach: each connection
-    is to another one, chosen at random. What is asked of the broker itself is asked of the first one."""
+    """A cluster of so many brokers, as one broker to whose clients and operators it does not matter which of them they reach: each
+    connection is to another one, chosen at random, and so is each request to the admin API."""
 
     def __init__(self, count: int, more: str = "", cluster: Callable[..., Cluster] = Cluster, **options):
         self.cluster = cluster(count, more=more, homes=True, **options)
 
     @property
-    def address(self) -> tuple[str, int]:
-        return random.choice(self.cluster.members).address
-
-    @property
     def one(self) -> Member:
         return random.choice(self.cluster.members)
 
-    @property
-    def ws_port(self) -> int:
-        return random.choice(self.cluster.members).ws_port
-
-    @property
-    def amqp_port(self) -> int:
-        return random.choice(self.cluster.members).amqp_port
-
-    @property
-    def port(self) -> int:
-        return random.choice(self.cluster.members).port
+    def __getattr__(self, name: str):
+        return getattr(self.one, name)
 
     def kill9(self) -> None:
         for member in self.cluster:
@@ -216,9 +203,6 @@ class AnyBroker:
     def metric(self, pattern: str) -> float:
         """Returns the sum of all samples of all brokers whose name and labels match `pattern`."""
         return sum(member.metric(pattern) for member in self.cluster)
-
-    def __getattr__(self, name: str):
-        return getattr(self.cluster[0], name)
 
     def end(self) -> None:
         told = [(member.running(), member.stderr) for member in self.cluster]

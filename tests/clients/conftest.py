@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from broker import Broker, free_port
+from brokers import BROKERS, AnyBroker, Member
 from certificates import Certificates
 from paho_client import Paho
 
@@ -14,22 +17,29 @@ TENANTS = ("acme", "globex")
 class Everywhere(Broker):
     """A broker that listens with all four transports."""
 
-    def __init__(self, certificates: Certificates, more: str = ""):
+    def __init__(self, certificates: Certificates):
+        super().__init__("[sys]\ninterval = 1\n" + self.listeners(certificates))
+
+    def listeners(self, certificates: Certificates) -> str:
         self.certificates = certificates
         self.mqtts_port, self.wss_port = free_port(), free_port()
-        super().__init__(f"""
-            [sys]
-            interval = 1
+        return f"""
             {certificates.toml(f'client_ca = "{certificates.certificate("ca")}"')}
             [listeners.mqtts]
             address = "127.0.0.1:{self.mqtts_port}"
             [listeners.wss]
             address = "127.0.0.1:{self.wss_port}"
-            {more}
-        """)
+        """
 
     def port_of(self, transport: str) -> int:
         return {"tcp": self.port, "tls": self.mqtts_port, "ws": self.ws_port, "wss": self.wss_port}[transport]
+
+
+class EverywhereMember(Everywhere, Member):
+    """Such a broker of a cluster."""
+
+    def __init__(self, certificates: Certificates, *arguments, more: str = "", **options):
+        Member.__init__(self, *arguments, more=more + self.listeners(certificates), **options)
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +49,7 @@ def certificates(tmp_path_factory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def broker(certificates):
-    running = Everywhere(certificates)
+    running = AnyBroker(BROKERS, member=partial(EverywhereMember, certificates)) if BROKERS > 1 else Everywhere(certificates)
     yield running
     running.end()
 

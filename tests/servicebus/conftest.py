@@ -17,15 +17,17 @@ One broker in each process has the entities of all tests, so that no test sees t
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from azure.servicebus import ServiceBusClient
 
 import amqp_wire
 from azure_client import Entity
 from broker import ending
-from brokers import BROKERS
+from brokers import BROKERS, AnyBroker
 from certificates import Certificates
-from namespace import AnyNamespace, Namespace, declared_by, named
+from namespace import Namespace, NamespaceMember, declared_by, named
 
 
 def pytest_configure(config):
@@ -41,7 +43,8 @@ def certificates(tmp_path_factory) -> Certificates:
 @pytest.fixture(scope="session")
 def broker(request, certificates):
     declared = declared_by(request.session.items)
-    running = AnyNamespace(BROKERS, declared, certificates) if BROKERS > 1 else Namespace(declared, certificates)
+    member = partial(NamespaceMember, declared, certificates)
+    running = AnyBroker(BROKERS, member=member) if BROKERS > 1 else Namespace(declared, certificates)
     yield running
     running.end()
 

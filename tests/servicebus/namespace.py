@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 
 from broker import Broker, free_port
-from brokers import AnyBroker, Member
+from brokers import Member
 from certificates import Certificates
 
 KEY_NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
@@ -48,28 +47,6 @@ class NamespaceMember(Namespace, Member):
         self.declared, self.certificates = declared, certificates
         self.amqps_port, self.wss_port = free_port(), free_port()
         Member.__init__(self, *arguments, more=more + self.tls_settings(certificates), **options)
-
-
-class AnyNamespace(AnyBroker):
-    """A cluster as one namespace: each connection is to another one of its brokers, chosen at random."""
-
-    def __init__(self, count: int, declared: dict, certificates: Certificates):
-        def member(*arguments, **options) -> NamespaceMember:
-            return NamespaceMember(declared, certificates, *arguments, **options)
-
-        self.certificates = certificates
-        super().__init__(count, member=member)
-
-    @property
-    def amqps_port(self) -> int:
-        return random.choice(self.cluster.members).amqps_port
-
-    @property
-    def wss_port(self) -> int:
-        return random.choice(self.cluster.members).wss_port
-
-    def connection_string(self, name: str = KEY_NAME, key: str = KEY, port: int | None = None) -> str:
-        return connection_string(name, key, port or self.amqp_port)
 
 
 def connection_string(name: str, key: str, port: int) -> str:
