@@ -38,6 +38,7 @@ step_setup() {
     PATH=$PATH:/usr/sbin packages_for haproxy haproxy
     PATH=$PATH:/sbin:/usr/sbin packages_for ip iproute2
     PATH=$PATH:/usr/sbin packages_for nft nftables
+    packages_for faketime faketime
     packages_for chromium chromium
     packages_for chromedriver chromium-driver
     # Microsoft's SDK links OpenSSL.

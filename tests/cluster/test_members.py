@@ -19,6 +19,11 @@ from events import following
 in_plain_text = pytest.mark.skipif(LINK_TLS, reason="speaks the protocol in plain text")
 
 
+VERSION = 10
+"""Of the protocol between brokers: docs/formats/link.md, as what follows."""
+HELLO, WELCOME, PROOF, REFUSED = range(1, 5)
+OTHER_VERSION, OTHER_SECRET = 1, 3
+
 HASHES = [f"$argon2id$v=19$m=256,t=1,p=1$c2FsdHNhbHQ${hash}" for hash in ("AAAAAAAAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBBBBBBBA")]
 """Of two passwords."""
 
@@ -33,6 +38,29 @@ def is_closed(stream: socket.socket) -> bool:
         return stream.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def frame(kind: int, fields: bytes) -> bytes:
+    return (len(fields) + 1).to_bytes(4) + bytes([kind]) + fields
+
+
+def as_text(value: str) -> bytes:
+    return len(value).to_bytes(2) + value.encode()
+
+
+def hello(first: int, last: int) -> bytes:
+    """What a broker says first that speaks these versions of the protocol."""
+    identity = as_text("test") + as_text("thief") + (1).to_bytes(8) + as_text("127.0.0.1:1") + as_text("0") + bytes(8) + as_text("")
+    return frame(HELLO, first.to_bytes(2) + last.to_bytes(2) + b"\0" + identity + b"\7" * 32)
+
+
+def next_frame(stream: socket.socket) -> tuple[int, bytes]:
+    """Returns kind and fields."""
+    with stream.makefile("rb") as file:
+        length = int.from_bytes(file.read(4))
+        got = file.read(length)
+    assert len(got) == length > 0
+    return got[0], got[1:]
 
 
 def test_one_address_is_enough_to_find_all(member):
@@ -172,6 +200,30 @@ class TestWhoDoesNotFit:
         status = second.command("status")
         assert status.returncode == 1 and f"no link to 127.0.0.1:{first.link_port}" in status.stdout
 
+    @in_plain_text
+    def test_a_later_version_of_the_protocol_that_opens_a_link(self, member):
+        one = member("b1", [])
+        with socket.create_connection(("127.0.0.1", one.link_port), timeout=10) as stream:
+            stream.sendall(hello(VERSION + 1, VERSION + 2))
+            assert next_frame(stream) == (REFUSED, bytes([OTHER_VERSION]) + as_text(str(VERSION)))
+            assert is_closed(stream)
+        until(lambda: logged(one, "refused a link: this broker refuses the other one: it speaks other versions of the protocol"))
+
+    @in_plain_text
+    def test_a_later_version_of_the_protocol_that_answers(self, member):
+        with socket.create_server(("127.0.0.1", 0)) as later:
+            later.settimeout(10)
+            address = f"127.0.0.1:{later.getsockname()[1]}"
+            one = member("b1", [later.getsockname()[1]])
+            with later.accept()[0] as stream:
+                kind, fields = next_frame(stream)
+                assert (kind, fields[:4]) == (HELLO, VERSION.to_bytes(2) * 2)
+                stream.sendall(frame(REFUSED, bytes([OTHER_VERSION]) + as_text("11 to 12")))
+            sentence = "the other broker refuses: it speaks other versions of the protocol between brokers (11 to 12)"
+            until(lambda: logged(one, f"no link to another broker: {sentence}"))
+            status = one.command("status")
+            assert status.returncode == 1 and f"no link to {address}: {sentence}" in status.stdout
+
     def test_a_name_that_is_taken(self, cluster_of, member):
         cluster = cluster_of(2)
         third = member("b2", [cluster[0].link_port])
@@ -222,30 +274,17 @@ class TestStrangers:
     @in_plain_text
     def test_a_recorded_proof_is_worth_nothing(self, three):
         """The nonces differ, so what one link has proved does not open another."""
-        def hello() -> bytes:
-            fields = (10).to_bytes(2) * 2 + b"\0"
-            for text in ("test", "thief"):
-                fields += len(text).to_bytes(2) + text.encode()
-            fields += (1).to_bytes(8)
-            for text in ("127.0.0.1:1", "0"):
-                fields += len(text).to_bytes(2) + text.encode()
-            fields += bytes(8) + bytes(2) + b"\7" * 32
-            return (len(fields) + 1).to_bytes(4) + b"\1" + fields
-
         nonces = set()
         for _ in range(2):
             with socket.create_connection(("127.0.0.1", three[0].link_port), timeout=10) as stream:
-                stream.sendall(hello())
-                welcome = b""
-                while len(welcome) < 5 or len(welcome) < 4 + int.from_bytes(welcome[:4]):
-                    assert (more := stream.recv(4096))
-                    welcome += more
-                assert welcome[4] == 2
-                nonces.add(welcome[-64:-32])
+                stream.sendall(hello(VERSION, VERSION))
+                kind, fields = next_frame(stream)
+                assert kind == WELCOME
+                nonces.add(fields[-64:-32])
                 # Its own proof, sent back to it, is none.
-                stream.sendall((33).to_bytes(4) + b"\3" + welcome[-32:])
-                refused = stream.recv(4096)
-                assert refused[4:6] == b"\4\3", refused
+                stream.sendall(frame(PROOF, fields[-32:]))
+                kind, fields = next_frame(stream)
+                assert (kind, fields[0]) == (REFUSED, OTHER_SECRET)
                 assert stream.recv(1) == b""
         assert len(nonces) == 2
 
