@@ -200,6 +200,10 @@ class AnyBroker:
     def close(self) -> None:
         self.cluster.close()
 
+    def cpu(self) -> float:
+        """Returns the CPU time of all brokers so far, in seconds."""
+        return sum(member.cpu() for member in self.cluster)
+
     def metric(self, pattern: str) -> float:
         """Returns the sum of all samples of all brokers whose name and labels match `pattern`."""
         return sum(member.metric(pattern) for member in self.cluster)

@@ -14,6 +14,10 @@ from paho_client import Paho
 TENANTS = ("acme", "globex")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "one_broker: its subject is a broker, not a cluster; so it has one also with BARID_BROKERS")
+
+
 class Everywhere(Broker):
     """A broker that listens with all four transports."""
 
@@ -48,10 +52,24 @@ def certificates(tmp_path_factory) -> Certificates:
 
 
 @pytest.fixture(scope="session")
-def broker(certificates):
-    running = AnyBroker(BROKERS, member=partial(EverywhereMember, certificates)) if BROKERS > 1 else Everywhere(certificates)
+def single(certificates):
+    """A broker that belongs to no cluster."""
+    running = Everywhere(certificates)
     yield running
     running.end()
+
+
+@pytest.fixture(scope="session")
+def several(certificates):
+    running = AnyBroker(BROKERS, member=partial(EverywhereMember, certificates))
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def broker(request):
+    is_single = BROKERS == 1 or request.node.get_closest_marker("one_broker")
+    return request.getfixturevalue("single" if is_single else "several")
 
 
 @pytest.fixture

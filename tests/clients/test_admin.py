@@ -10,6 +10,8 @@ from broker import until
 from conftest import TENANTS
 from paho_client import Refused
 
+pytestmark = pytest.mark.one_broker
+
 
 def samples(broker) -> dict[tuple, float]:
     """Every sample of /metrics, by name and labels."""

@@ -9,6 +9,8 @@ import pytest
 
 from running import barid, hashed
 
+pytestmark = pytest.mark.one_broker
+
 QUIET = {"BARID_MQTT": "127.0.0.1:0", "BARID_WS": "off", "BARID_AMQP": "off"}
 
 

@@ -32,9 +32,9 @@ def everywhere(tmp_path):
     """A broker of one test, with certificates that the test may replace."""
     started = []
 
-    def start(more: str = "") -> Everywhere:
+    def start() -> Everywhere:
         certificates = Certificates(tmp_path)
-        started.append(Everywhere(certificates, more))
+        started.append(Everywhere(certificates))
         return started[-1]
 
     yield start

@@ -14,6 +14,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 import wire
 from broker import BINARY, until
 
+pytestmark = pytest.mark.one_broker
+
 ADMINISTRATIVE_ACTION = 0x98
 
 

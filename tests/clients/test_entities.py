@@ -12,6 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from broker import BINARY, Broker, until
+from brokers import BROKERS, AnyBroker, Member
 from running import barid
 
 CONFIG = """
@@ -53,9 +54,13 @@ class WithFile(Broker):
         return ["--entities", self.file]
 
 
+class MemberWithFile(WithFile, Member):
+    """Such a broker of a cluster."""
+
+
 @pytest.fixture(scope="module")
 def broker():
-    running = WithFile(CONFIG)
+    running = AnyBroker(BROKERS, CONFIG, member=MemberWithFile) if BROKERS > 1 else WithFile(CONFIG)
     yield running
     running.end()
 

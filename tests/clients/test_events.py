@@ -13,6 +13,8 @@ import wire
 from broker import BINARY
 from events import following
 
+pytestmark = pytest.mark.one_broker
+
 
 def change(broker, method: str, path: str, body: dict | None = None, token: str | None = None) -> dict:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})

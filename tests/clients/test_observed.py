@@ -16,6 +16,8 @@ import wire
 from broker import until
 from events import following
 
+pytestmark = pytest.mark.one_broker
+
 
 def observing(broker, tenant: str, query: str, token: str | None = None, waits: bool = True):
     return following(broker, f"/v1/tenants/{tenant}/messages?{query}", token, waits)

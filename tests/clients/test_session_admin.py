@@ -80,6 +80,7 @@ def moment(text: str) -> float:
 
 # ------------------------------------------------------------------------------------------------------ tenants
 
+@pytest.mark.one_broker
 def test_tenants(api, paho, tenant, topic):
     paho(tenant=tenant).publish(topic, b"x", 1, retain=True)
     ours = [one for one in api.ask("GET", "/v1/tenants")[1]["tenants"] if one["name"] == tenant]
@@ -127,6 +128,7 @@ def test_a_session_that_never_expires(api, away, topic, unique):
     assert (session["expiry_seconds"], session["expires_at"]) == (None, None)
 
 
+@pytest.mark.one_broker
 def test_qos_2_on_the_way(api, connect, tenant, topic, unique):
     """In flight to a client that does not answer; received from a client that has not released."""
     receiver, sender = unique("r"), unique("s")
@@ -137,6 +139,7 @@ def test_qos_2_on_the_way(api, connect, tenant, topic, unique):
     assert api.session(sender)["unreleased"] == 1
 
 
+@pytest.mark.one_broker
 def test_sessions_are_listed_in_order_a_page_at_a_time(api, paho, away, tenant, topic):
     names = [f"n{number:02}" for number in range(25)]
     for name in reversed(names):
@@ -155,6 +158,7 @@ def test_sessions_are_listed_in_order_a_page_at_a_time(api, paho, away, tenant, 
     assert api.get("sessions?limit=25")["next"] is None
 
 
+@pytest.mark.one_broker
 @pytest.mark.parametrize("client", ["a/b", "ä ö", "50%", "..", "a?b=c&d#e", "'\"\\", "+"])
 def test_any_client_identifier_can_be_asked_for(api, tool, away, topic, client):
     away(client, topic)
@@ -165,6 +169,7 @@ def test_any_client_identifier_can_be_asked_for(api, tool, away, topic, client):
     assert api.get("sessions")["sessions"] == []
 
 
+@pytest.mark.one_broker
 def test_ending_a_session(api, paho, away, tenant, topic, unique):
     """The connection is closed with 0x98 Administrative action; what waited is dropped and counted; nothing is left."""
     online, offline, watcher = unique("on"), unique("off"), paho(tenant=tenant)
@@ -186,6 +191,7 @@ def test_ending_a_session(api, paho, away, tenant, topic, unique):
     assert not paho(offline, tenant=tenant, clean=False, SessionExpiryInterval=600).session_present
 
 
+@pytest.mark.one_broker
 def test_who_talks_while_the_session_is_ended(api, connect, tenant, unique, topic):
     """Hears the true reason, whatever it was about to say. Now and then it hears none: if the broker was writing to it at that
     moment, a packet may have been cut off, and nothing may follow."""
@@ -242,6 +248,7 @@ def test_a_refusal_is_a_status_and_a_sentence(broker, method, path, status, says
 
 # ------------------------------------------------------------------------------------------------------ drops
 
+@pytest.mark.one_broker
 def test_a_drop_is_remembered_with_time_topic_client_and_reason(api, paho, away, tenant, topic, unique):
     client, small, other = away(unique("off"), topic, qos=0), unique("small"), unique("t")
     before = time.time()
@@ -268,6 +275,7 @@ def test_a_drop_is_remembered_with_time_topic_client_and_reason(api, paho, away,
     assert found(client=client, topic=other) == []
 
 
+@pytest.mark.one_broker
 def test_the_last_thousand_drops_are_remembered(api, paho, away, tenant, topic, unique):
     away(unique("off"), topic, qos=0)
     publisher = paho(tenant=tenant)
@@ -281,6 +289,7 @@ def test_the_last_thousand_drops_are_remembered(api, paho, away, tenant, topic, 
 
 # ------------------------------------------------------------------------------------------------------ the tools
 
+@pytest.mark.one_broker
 def test_session_list_is_a_table(tool, paho, away, tenant, topic, unique):
     online, offline = unique("a"), unique("b")
     paho(online, tenant=tenant).subscribe("other", 1)
@@ -343,6 +352,7 @@ def test_another_server_is_not_taken_for_barid(status, body):
     assert "like the admin address of this version" in done.stderr, done.stderr
 
 
+@pytest.mark.one_broker
 class TestWhy:
     """Each way in which a message can go is answered."""
 

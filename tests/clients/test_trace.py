@@ -15,6 +15,8 @@ import wire
 from broker import BINARY, until
 from events import following
 
+pytestmark = pytest.mark.one_broker
+
 
 @pytest.fixture
 def client(ours):

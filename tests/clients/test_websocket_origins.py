@@ -6,6 +6,8 @@ import pytest
 
 from broker import until
 
+pytestmark = pytest.mark.one_broker
+
 UPGRADE = ("GET /mqtt HTTP/1.1\r\nHost: {host}\r\n{more}Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n")
 

@@ -195,8 +195,10 @@ def test_a_declared_length_allocates_nothing(broker, connect, dial):
     if not hasattr(broker, "_process"):
         pytest.skip("needs the process of our broker")
 
+    pid = broker._process.pid
+
     def resident() -> int:
-        with open(f"/proc/{broker._process.pid}/statm") as statm:
+        with open(f"/proc/{pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     before = resident()
