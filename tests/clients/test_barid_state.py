@@ -398,7 +398,7 @@ def test_a_lock_that_somebody_has(state, start, unique):
 
 def test_a_holder_that_vanishes(state, start, unique):
     name = unique()
-    holder = held(start, state, name, "--lease", "2s", "--", "sleep", "30")
+    holder = held(start, state, name, "--lease", "2s", "--", "sleep", "6")
     waiting = start("lock", name, "--lease", "60s", "--", "true")
     time.sleep(0.5)
     os.killpg(holder.pid, signal.SIGKILL)
