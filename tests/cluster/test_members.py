@@ -19,7 +19,7 @@ from events import following
 in_plain_text = pytest.mark.skipif(LINK_TLS, reason="speaks the protocol in plain text")
 
 
-VERSION = 10
+VERSION = 11
 """Of the protocol between brokers: docs/formats/link.md, as what follows."""
 HELLO, WELCOME, PROOF, REFUSED = range(1, 5)
 OTHER_VERSION, OTHER_SECRET = 1, 3
@@ -218,8 +218,8 @@ class TestWhoDoesNotFit:
             with later.accept()[0] as stream:
                 kind, fields = next_frame(stream)
                 assert (kind, fields[:4]) == (HELLO, VERSION.to_bytes(2) * 2)
-                stream.sendall(frame(REFUSED, bytes([OTHER_VERSION]) + as_text("11 to 12")))
-            sentence = "the other broker refuses: it speaks other versions of the protocol between brokers (11 to 12)"
+                stream.sendall(frame(REFUSED, bytes([OTHER_VERSION]) + as_text("12 to 13")))
+            sentence = "the other broker refuses: it speaks other versions of the protocol between brokers (12 to 13)"
             until(lambda: logged(one, f"no link to another broker: {sentence}"))
             status = one.command("status")
             assert status.returncode == 1 and f"no link to {address}: {sentence}" in status.stdout

@@ -23,7 +23,9 @@ from brokers import Cluster, Member
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "statestore"))
 
-from statestore_client import NOT_APPLIED, OK, Store, array, order  # noqa: E402
+from statestore_client import (  # noqa: E402
+    DELETE_TOLD, DELETED, NOT_APPLIED, OK, Store, array, order, set_told,
+)
 
 HOUR = {"session_expiry_interval": 3_600}
 SLOTS = 32
@@ -200,9 +202,9 @@ def test_keys_queues_and_bindings_move_with_their_tenant(brokers):
     at_home, watching, elsewhere = (wire.Client(one.address) for one in (home, home, to))
     for name, client in {"at-home": at_home, "watching": watching, "elsewhere": elsewhere}.items():
         client.connect(name, username=f"{TENANT}/{name}")
-    Store(watching).watch(b"key/1")
-    store = Store(at_home)
-    assert Store(elsewhere).get(b"key/1") is None
+    store, watcher, asker = Store(at_home), Store(watching), Store(elsewhere)
+    watcher.watch(b"key/1")
+    assert asker.get(b"key/1") is None
     versions = {b"key/%d" % number: store.set(b"key/%d" % number, b"%d" % number) for number in range(50)}
     text = (f"Endpoint=sb://127.0.0.1:{brokers[1].amqp_port};SharedAccessKeyName={TENANT}/all;SharedAccessKey=the key of acme;"
             "UseDevelopmentEmulator=true;")
@@ -219,12 +221,13 @@ def test_keys_queues_and_bindings_move_with_their_tenant(brokers):
 
     answer = move(slot, to, by=by)
     assert answer["bytes"] > 2_500
-    # Clients are disconnected if their watches are gone, or if they have asked another broker, which has no answer.
-    for client in (watching, elsewhere):
-        with pytest.raises(wire.Closed):
-            for _ in range(100):
-                client.recv(5)
-    assert store.get(b"key/1") == (b"1", versions[b"key/1"])
+    # Clients of the state store go on, wherever they are, and their watches.
+    for client in (store, watcher, asker):
+        assert client.get(b"key/1") == (b"1", versions[b"key/1"])
+    assert watcher.told().version == versions[b"key/1"]
+    versions[b"key/1"] = asker.set(b"key/1", b"1")
+    assert watcher.told().version == versions[b"key/1"]
+    watcher.expect_quiet()
     for index, member in enumerate(brokers):
         client = wire.Client(member.address)
         client.connect(f"keeper{index}", username=f"{TENANT}/keeper{index}")
@@ -257,6 +260,78 @@ def test_keys_queues_and_bindings_move_with_their_tenant(brokers):
         with bus.get_subscription_receiver("news", "all", max_wait_time=5) as receiver:
             assert [str(message) for message in receiver.receive_messages(1, max_wait_time=5)] == ["to all"]
     assert to.run("queue", "list", "--tenant", TENANT).stdout == home.run("queue", "list", "--tenant", TENANT).stdout
+
+
+def test_watchers_are_told_of_each_change_while_the_state_store_moves(brokers):
+    """Watchers at each broker, one that has asked nothing else, and clients that set keys and come and go meanwhile."""
+    tenant = "watched"
+    slot = slot_of("", tenant)
+    keys = [b"key/%d" % number for number in range(4)]
+
+    def connected(name: str, to: Member) -> Store:
+        client = wire.Client(to.address)
+        client.connect(name, username=f"{tenant}/{name}")
+        return Store(client)
+
+    watchers = [connected(f"watcher{index}", member) for index, member in enumerate(brokers)]
+    for watcher in watchers:
+        for key in keys:
+            watcher.watch(key)
+    # This one's watch ends during the moves, and another one's with STOP.
+    leaving, stopping = connected("leaving", brokers[0]), connected("stopping", brokers[1])
+    for store in (leaving, stopping):
+        store.watch(keys[0])
+    done, changes = threading.Event(), {key: [] for key in keys}
+    problems = []
+
+    def change(index: int) -> None:
+        try:
+            store = connected(f"setter{index}", brokers[index % 3])
+            for number in range(100_000):
+                if done.is_set():
+                    break
+                key = keys[index]
+                if number % 5 == 4:
+                    answer = store.ask("DEL", key)
+                    assert answer.payload == DELETED
+                    changes[key].append((DELETE_TOLD, answer.version))
+                else:
+                    content = b"%d" % number
+                    changes[key].append((set_told(content), store.set(key, content)))
+                time.sleep(0.01)
+            store.client.disconnect()
+        except BaseException as problem:
+            problems.append((index, repr(problem)))
+
+    setters = [threading.Thread(target=change, args=(index,)) for index in range(len(keys))]
+    for setter in setters:
+        setter.start()
+    try:
+        for number in range(6):
+            if number == 3:
+                leaving.client.drop()
+                assert stopping.ask("KEYNOTIFY", keys[0], "STOP").payload == OK
+            move(slot, another(home_of(slot, brokers), brokers))
+            time.sleep(0.3)
+    finally:
+        done.set()
+        for setter in setters:
+            setter.join()
+    assert not problems, problems
+    assert all(len(made) > 20 for made in changes.values())
+    for watcher in watchers:
+        told = {key: [] for key in keys}
+        for _ in range(sum(map(len, changes.values()))):
+            one = watcher.told(10)
+            told[one.key].append((one.payload, one.version))
+        assert told == changes
+        watcher.expect_quiet()
+        assert watcher.ask("KEYNOTIFY", keys[0], "STOP").payload == OK
+    last = connected("last", brokers[0])
+    last.set(keys[0], b"for nobody")
+    for store in (*watchers, last):
+        store.expect_quiet()
+        store.client.disconnect()
 
 
 def test_a_request_that_is_repeated_after_a_move_is_carried_out_once(brokers):

@@ -76,7 +76,7 @@ impl Context {
             }
             Destination::Inquirer(told) => {
                 if let Some(tenant) = self.engine.tenants.get(run.tenant) {
-                    self.on_told(&tenant, *told, scratch, packets);
+                    self.on_told(&tenant, (run.publisher, *told), scratch, packets);
                 }
                 Commits::default()
             }

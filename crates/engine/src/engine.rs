@@ -192,9 +192,16 @@ impl Engine {
     /// subscriptions get theirs.
     pub fn member_is_down(&self, member: MemberRef) -> usize {
         let Some(cluster) = &self.cluster else { return 0 };
+        let now = self.clock.now();
         for tenant in self.tenants.all() {
-            if tenant.home() == Home::Elsewhere(member) {
-                // Before the links give up, so that no request counts as carried out.
+            let is_moving = || tenant.remote.as_ref().is_some_and(|remote| remote.is_moving(now));
+            let is_asked = match tenant.home() {
+                Home::Elsewhere(home) => home == member || is_moving(),
+                _ => false,
+            };
+            if is_asked {
+                // Before the links give up, so that no request counts as carried out. If the state store is on its way to the
+                // broker that is down, its watches are gone, too.
                 tenant.inquirers.disconnect();
             } else if let Some(store) = tenant.used_state_store() {
                 store.forget_guests(&tenant, member);

@@ -138,11 +138,13 @@ impl Tenant {
     }
 
     /// Looks up which broker has the state store of the tenant, and its entities. Clients that have asked the broker that had
-    /// them before are disconnected: their watches are gone. Bindings stay as they are.
-    pub(crate) fn look_for_home(&self) {
+    /// them before go on if this one holds for the move: all that they have asked for is answered, and the other broker
+    /// has their watches. Otherwise they are disconnected. Bindings stay as they are.
+    pub(crate) fn look_for_home(&self, now: MonoTime) {
         let Some(remote) = &self.remote else { return };
         if let before @ Home::Elsewhere(_) = remote.look_for_home()
             && before != remote.home()
+            && !remote.is_moving(now)
         {
             self.inquirers.disconnect();
         }

@@ -18,7 +18,7 @@ use crate::frame::Frame;
 use crate::identity::{Identity, Purpose, is_name};
 
 /// The versions of the protocol that this software speaks, from the first to the last.
-const VERSIONS: (u16, u16) = (10, 10);
+const VERSIONS: (u16, u16) = (11, 11);
 
 /// Keyed hashes with the secret of the cluster.
 pub trait Proofs {

@@ -230,9 +230,14 @@ impl<W: Watcher> Partition<W> {
         }
     }
 
-    /// All watchers; one of several keys comes several times.
-    pub fn watchers(&self) -> impl Iterator<Item = &W> {
+    /// All watches: the keys, each with its watchers.
+    pub fn watches(&self) -> impl Iterator<Item = (&[u8], &[W])> {
         self.watchers.all()
+    }
+
+    /// Ends all watches: another broker has them now.
+    pub fn end_watches(&mut self, usage: &Usage) {
+        self.watchers.clear(usage);
     }
 
     /// Removes expired keys, and tells their watchers. To be called at the time that [`take_alarm`](Self::take_alarm)

@@ -53,9 +53,16 @@ impl<W: Watcher> Watchers<W> {
         true
     }
 
-    /// All watchers; one of several keys comes several times.
-    pub fn all(&self) -> impl Iterator<Item = &W> {
-        self.by_key.values().flatten()
+    /// All watches: the keys, each with its watchers.
+    pub fn all(&self) -> impl Iterator<Item = (&[u8], &[W])> {
+        self.by_key.iter().map(|(key, watchers)| (&**key, watchers.as_slice()))
+    }
+
+    /// Ends all watches.
+    pub fn clear(&mut self, usage: &Usage) {
+        for (key, watchers) in self.by_key.drain() {
+            watchers.iter().for_each(|_| usage.remove_watcher(key.len()));
+        }
     }
 
     /// The watchers of a key.

@@ -252,7 +252,7 @@ impl Cluster {
     }
 
     /// Whether this slot is being moved, so that nothing may be sent to its sessions.
-    pub(crate) fn is_held_for(&self, slot: u16, now: MonoTime) -> bool {
+    pub fn is_held_for(&self, slot: u16, now: MonoTime) -> bool {
         self.holds.are_for(slot, now)
     }
 
@@ -322,6 +322,11 @@ impl Cluster {
     /// Another broker can be reached, or it cannot.
     pub fn set_up(&self, member: MemberRef, is_up: bool) {
         self.at(member).is_up.store(is_up, Ordering::SeqCst);
+    }
+
+    /// Whether another broker was in the cluster, and is not any more.
+    pub(crate) fn is_out(&self, member: MemberRef) -> bool {
+        self.at(member).is_out.load(Ordering::SeqCst)
     }
 
     /// Another broker is in the cluster: what is sent to it is not given up.

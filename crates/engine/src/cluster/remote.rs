@@ -75,6 +75,19 @@ impl Remote {
         decode(self.home.swap(encode(home), Ordering::AcqRel))
     }
 
+    /// Whether this broker holds because what belongs to the tenant as a whole is being moved, to a broker that is not down.
+    pub(crate) fn is_moving(&self, now: MonoTime) -> bool {
+        let is_there = match self.home() {
+            Home::Elsewhere(home) => !self.cluster.is_out(home),
+            _ => true,
+        };
+        let slots = self.cluster.slots();
+        is_there
+            && slots.is_some_and(|slots| {
+                self.cluster.is_held_for(slots.slot_of_tenant(&self.tenant), now)
+            })
+    }
+
     /// [`Cluster::is_held`].
     #[inline]
     pub(crate) fn is_held(&self, now: MonoTime) -> bool {

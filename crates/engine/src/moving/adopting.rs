@@ -24,13 +24,15 @@ use thiserror::Error;
 
 use super::leaving::Leaving;
 use super::records::{Damaged, Record, Records};
+use super::watches::{WATCHES, Watch};
 use crate::bindings;
 use crate::durable::DurableShard;
 use crate::engine::Engine;
 use crate::entities::shard_of_path;
+use crate::ids::ConnectionId;
 use crate::opening::begin_adopted;
 use crate::recovery::Reader;
-use crate::state_store::guest_number;
+use crate::state_store::{Guest, Watching, guest_number};
 use crate::tenant::Tenant;
 
 /// Why the contents of a slot are not taken over.
@@ -47,7 +49,8 @@ pub enum AdoptError {
 /// Takes over the contents of a slot from the broker of the name `from`: into the stores, and into memory. `me` is the
 /// name of this broker. Nothing of the slot may be here. Returns the number of sessions.
 ///
-/// The contents are in force at once, and safe when all that is noted now is durable.
+/// The contents are in force at once, and safe when all that is noted now is durable. `with_watches`: the connections that watch
+/// keys are still there, because this is a part of the move. Later, they are not.
 ///
 /// # Errors
 /// A record cannot be read. Nothing was taken over.
@@ -55,8 +58,9 @@ pub fn adopt(
     engine: &Engine,
     records: &Records,
     (from, me): (&str, &str),
+    with_watches: bool,
 ) -> Result<usize, AdoptError> {
-    adopt_as(engine, records, Some((from, me)))
+    adopt_as(engine, records, Some((from, me)), with_watches)
 }
 
 /// Takes the contents of a slot that [have left](Leaving::leave) this broker back into memory, because they stay. Sessions
@@ -65,7 +69,7 @@ pub fn adopt(
 /// # Errors
 /// A record cannot be read. Nothing was taken back.
 pub fn stay(engine: &Engine, leaving: &Leaving, records: &Records) -> Result<usize, AdoptError> {
-    let back = adopt_as(engine, records, None);
+    let back = adopt_as(engine, records, None, false);
     leaving.forget_sessions(|session| session.durable().is_none());
     back
 }
@@ -74,14 +78,20 @@ fn adopt_as(
     engine: &Engine,
     records: &Records,
     moved: Option<(&str, &str)>,
+    with_watches: bool,
 ) -> Result<usize, AdoptError> {
     records.for_each::<AdoptError>(|record| {
-        Ok(records::verify(record.keyspace, record.key, record.value)?)
+        match record.keyspace {
+            WATCHES => _ = Watch::decode(record.value)?,
+            keyspace => records::verify(keyspace, record.key, record.value)?,
+        }
+        Ok(())
     })?;
     let shards: Vec<_> = engine.shards.iter().collect();
     let mut adopting = Adopting {
         engine,
         moved,
+        with_watches,
         readers: shards.iter().map(|shard| Reader::new(engine, shard)).collect(),
         shards: &shards,
         sessions: HashMap::new(),
@@ -102,6 +112,7 @@ struct Adopting<'a> {
     engine: &'a Engine,
     /// The names of the broker that had the slot, and of this one; `None`: the contents were here.
     moved: Option<(&'a str, &'a str)>,
+    with_watches: bool,
     shards: &'a [Arc<DurableShard>],
     /// Collect the sessions, keys and entities, one reader for each shard of this broker.
     readers: Vec<Reader<'a>>,
@@ -192,9 +203,34 @@ impl Adopting<'_> {
                 let EntityKey { tenant, path } = EntityKey::decode(key)?;
                 self.entity(shard, (tenant, path), EntityRecord::decode(value)?);
             }
+            WATCHES if self.with_watches => self.watch(&Watch::decode(value)?),
             _ => self.in_queue(record)?,
         }
         Ok(())
+    }
+
+    /// Takes a watch, before anything can be told of its key here.
+    fn watch(&self, watch: &Watch<'_>) {
+        let Some(cluster) = &self.engine.cluster else { return };
+        let Watch { broker, client_id, connection, session, is_stored, key, .. } = *watch;
+        let tenant = self.engine.tenants.recover(watch.tenant);
+        let store = tenant.state_store();
+        if self.moved.is_some_and(|(_, me)| me == broker) {
+            let connection = ConnectionId(connection);
+            let watch = |session| {
+                store.adopt_watch(&tenant, Watching::Here { session, connection }, key);
+            };
+            let unwatch = || store.forget_watcher(&tenant, connection.0, [key].into_iter());
+            tenant.inquirers.adopt(connection, key, watch, unwatch);
+        } else if let Some(member) = cluster.place(broker) {
+            let session = guest_number(broker, session);
+            let client_id = client_id.into();
+            let guest = Arc::new(Guest { member, connection, client_id, session, is_stored });
+            store.adopt_guest(&tenant, &guest, key);
+            if cluster.is_out(member) {
+                store.forget_guests(&tenant, member);
+            }
+        }
     }
 
     /// Takes a record of what is in a queue.

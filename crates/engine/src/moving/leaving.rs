@@ -19,6 +19,7 @@ use mqtt_proto::ReasonCode;
 use thiserror::Error;
 
 use super::records::{Damaged, Record, Records};
+use super::watches::{WATCHES, Watch};
 use crate::cluster::Slots;
 use crate::engine::Engine;
 use crate::session::SessionRef;
@@ -78,17 +79,12 @@ impl Leaving {
         Self { sessions, tenants }
     }
 
-    /// Disconnects the clients that use the contents: those with sessions in the slot, those that watch keys, and those
-    /// that use entities.
+    /// Disconnects the clients that use the contents: those with sessions in the slot, and those that use entities.
     pub fn disconnect(&self) {
         for (_, session) in self.sessions.iter().filter(|(_, session)| session.is_online()) {
             session.close_connection(ReasonCode::ServerBusy);
         }
         for tenant in &self.tenants {
-            tenant.look_for_home();
-            for session in watchers(tenant) {
-                session.close_connection(ReasonCode::ServerBusy);
-            }
             let mut after = 0;
             loop {
                 let page = tenant.amqp_clients.page(after, 1_000);
@@ -110,6 +106,9 @@ impl Leaving {
     /// Takes the contents out of memory. From now on they are in the store only, as soon as everything that was noted is
     /// durable. Nothing must be published meanwhile: it would be lost.
     pub fn leave(&self, engine: &Engine) {
+        for tenant in &self.tenants {
+            tenant.look_for_home(engine.clock.now());
+        }
         engine.rounds.wait();
         for (_, session) in &self.sessions {
             session.leave();
@@ -181,7 +180,56 @@ impl Leaving {
                 }
             }
         }
+        self.read_watches(&mut reading);
         Ok(reading.records)
+    }
+
+    fn read_watches(&self, reading: &mut Reading<'_>) {
+        let Some(cluster) = &reading.engine.cluster else { return };
+        let Some(me) = cluster.slots().map(|slots| slots.me()) else { return };
+        let mut encoded = Vec::new();
+        let mut put = |watch: Watch<'_>| {
+            encoded.clear();
+            watch.encode(&mut encoded);
+            let record = Record { shard: 0, keyspace: WATCHES, key: &[], value: &encoded };
+            reading.records.push(record);
+        };
+        for tenant in &self.tenants {
+            let Some(store) = tenant.used_state_store() else { continue };
+            for shard in tenant.shards.iter() {
+                let partition = store.partition(shard.index());
+                let watches = partition.watches();
+                let each = watches.flat_map(|(key, all)| all.iter().map(move |one| (key, one)));
+                for (key, watching) in each {
+                    match watching {
+                        Watching::Here { session, connection } => {
+                            let Some(session) = SessionRef::upgrade(session) else { continue };
+                            put(Watch {
+                                tenant: &tenant.name,
+                                broker: me,
+                                client_id: &session.client_id,
+                                connection: connection.0,
+                                session: session.answered_as(),
+                                is_stored: session.durable().is_some(),
+                                key,
+                            });
+                        }
+                        Watching::Elsewhere(guest) => {
+                            let Some(broker) = cluster.name_of(guest.member) else { continue };
+                            put(Watch {
+                                tenant: &tenant.name,
+                                broker: &broker,
+                                client_id: &guest.client_id,
+                                connection: guest.connection,
+                                session: guest.session,
+                                is_stored: guest.is_stored,
+                                key,
+                            });
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn read_sessions(&self, reading: &mut Reading<'_>) -> Result<(), ReadError> {
@@ -240,23 +288,6 @@ impl Leaving {
         }
         Ok(())
     }
-}
-
-/// The sessions of this broker that watch keys of a tenant.
-fn watchers(tenant: &Tenant) -> Vec<SessionRef> {
-    let Some(store) = tenant.used_state_store() else { return Vec::new() };
-    let mut watching = Vec::new();
-    for shard in tenant.shards.iter() {
-        let partition = store.partition(shard.index());
-        watching.extend(partition.watchers().filter_map(|watcher| match watcher {
-            Watching::Here { session, connection } => {
-                let session = SessionRef::upgrade(session)?;
-                session.is_owned_by(*connection).then_some(session)
-            }
-            Watching::Elsewhere(_) => None,
-        }));
-    }
-    watching
 }
 
 /// The stores that are being read.
@@ -322,7 +353,7 @@ impl<'a> Reading<'a> {
 }
 
 /// Forgets the contents of a slot in memory: another broker has them now. `me` is the name of this broker.
-pub fn forget(leaving: &Leaving, me: &str) {
+pub fn forget(engine: &Engine, leaving: &Leaving, me: &str) {
     for (tenant, session) in &leaving.sessions {
         if let Some(store) = tenant.used_state_store().filter(|_| session.durable().is_some()) {
             // If the state store of the tenant stays, it knows the session as a guest from now on.
@@ -335,7 +366,10 @@ pub fn forget(leaving: &Leaving, me: &str) {
     }
     leaving.forget_sessions(|_| true);
     for tenant in &leaving.tenants {
-        tenant.look_for_home();
+        tenant.look_for_home(engine.clock.now());
+        if let Some(store) = tenant.used_state_store() {
+            store.forget_watches();
+        }
         tenant.bindings.forget_stored();
         if let Some(entities) = tenant.used_entities() {
             entities.retain(|_| false);
@@ -447,7 +481,7 @@ pub fn homes_have_changed(engine: &Engine) -> Vec<Arc<Tenant>> {
     let mut changed = Vec::new();
     for tenant in engine.tenants.all() {
         let before = tenant.home();
-        tenant.look_for_home();
+        tenant.look_for_home(engine.clock.now());
         if tenant.home() != before {
             tenant.bindings.look_for_home();
             changed.push(tenant);

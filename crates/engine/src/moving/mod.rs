@@ -18,6 +18,7 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `records.rs` | the records of a slot, on their way from one broker to another |
+//! | `watches.rs` | the watches of keys, on their way with them |
 //! | `leaving.rs` | the contents of a slot leave memory, are read from the store, and are forgotten |
 //! | `adopting.rs` | the contents of a slot come into the store and into memory |
 
@@ -26,6 +27,7 @@ mod leaving;
 mod records;
 #[cfg(test)]
 mod tests;
+mod watches;
 
 pub use adopting::{AdoptError, adopt, stay};
 pub use leaving::{Leaving, ReadError, forget, homes_have_changed, occupied, remove};

@@ -689,11 +689,11 @@ impl Client {
         if will {
             counters.abnormal_disconnects.add(1);
         }
+        self.end_inquiries(turn);
         if let Some(store) = self.tenant.used_state_store() {
             let keys = self.watched.iter().flat_map(|watched| watched.iter()).map(|key| &**key);
             store.forget_watcher(&self.tenant, self.id.0, keys);
         }
-        self.end_inquiries(turn);
         turn.context.connection_gone(&self.tenant, &self.session, self.id, self.epoch, will);
         true
     }

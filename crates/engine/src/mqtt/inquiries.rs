@@ -150,8 +150,8 @@ impl Client {
         }
     }
 
-    /// Notes the client for what the other broker tells it.
-    fn note_inquirer(&mut self) -> Arc<Pending> {
+    /// Notes the client for what the other broker tells it, now or when the state store has moved there.
+    pub(super) fn note_inquirer(&mut self) -> Arc<Pending> {
         if let Some(pending) = &self.pending {
             return Arc::clone(pending);
         }
@@ -169,12 +169,23 @@ impl Client {
         }
     }
 
+    /// Notes keys that the client watches and that have come to this broker.
+    pub(super) fn take_adopted(&mut self) {
+        if self.pending.is_some() {
+            let adopted = self.tenant.inquirers.take_adopted(self.id);
+            if !adopted.is_empty() {
+                self.watched.get_or_insert_default().extend(adopted);
+            }
+        }
+    }
+
     /// Tells the other broker that the connection has ended, so that it watches nothing any more.
-    pub(super) fn end_inquiries(&self, turn: &Turn<'_>) {
+    pub(super) fn end_inquiries(&mut self, turn: &Turn<'_>) {
         if self.pending.is_none() {
             return;
         }
         self.tenant.inquirers.remove(self.id);
+        self.take_adopted();
         let inquiring = self.inquiring(&self.session);
         turn.context.end_inquiries(&self.tenant, &inquiring, InquiryKind::ConnectionEnded);
     }

@@ -34,7 +34,8 @@ impl Client {
         turn: &mut Turn<'_>,
         bytes: &mut [u8],
     ) -> Result<(), End> {
-        match self.tenant.home() {
+        let home = self.tenant.home();
+        match home {
             Home::Each | Home::Here => {}
             Home::Closed => return self.inquire(turn, bytes, None),
             Home::Elsewhere(home) => return self.inquire(turn, bytes, Some(home)),
@@ -139,6 +140,9 @@ impl Client {
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
         context.engine.request_times.time(&waits_for, reasons.len() as u64, since);
+        if home == Home::Here && self.watched.is_some() {
+            self.note_inquirer();
+        }
         self.acknowledge_requests(turn, ids, &reasons, &waits_for, &denied);
         ended
     }

@@ -62,6 +62,7 @@ impl Client {
     }
 
     fn revoke_watches(&mut self, turn: &Turn<'_>, permissions: &Permissions) {
+        self.take_adopted();
         let Some(watched) = &mut self.watched else { return };
         let denied: Vec<_> =
             watched.extract_if(|key| !permissions.may_touch(Verb::KeyNotify, key)).collect();

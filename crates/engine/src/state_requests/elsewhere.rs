@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use barid_core::drop_reason::DropReason;
+use barid_core::ids::SessionNumber;
 use barid_core::state_store::{Limits, Requesting};
 use barid_core::time::WallTime;
 use barid_peers::{Inquiry, InquiryKind, Run as RemoteRun, Told, ToldKind};
@@ -31,6 +32,9 @@ const REQUEST_STEPS: usize = 2;
 const NOTIFICATION_STEPS: usize = 2;
 const SCAN_STEPS: usize = 64;
 
+/// Stands for the session of a connection that its broker does not know any more. No session has this number.
+const UNKNOWN: SessionNumber = 0;
+
 /// Bytes of a request that count as a further step.
 const BYTES_OF_STEP: usize = 4 * 1024;
 
@@ -52,6 +56,11 @@ impl Context {
         let guest = Arc::new(Guest::of(member, &name, remote.publisher, inquiry));
         let used = tenant.used_state_store();
         match inquiry.kind {
+            InquiryKind::ConnectionEnded if inquiry.session == UNKNOWN => {
+                let connection = inquiry.connection;
+                used.iter().for_each(|it| it.forget_stray(&tenant, member, connection));
+                return Commits::default();
+            }
             InquiryKind::ConnectionEnded => {
                 used.iter().for_each(|it| it.forget_guest(&tenant, &guest, self.worker.now));
                 return Commits::default();
@@ -220,16 +229,43 @@ impl Context {
         }
     }
 
+    /// Tells the broker with the state store that a connection has ended of which it still reports changes: it did while the
+    /// state store moved.
+    fn end_stray_watches(&self, tenant: &Tenant, client_id: &str, connection: u64) {
+        let (Home::Elsewhere(home), Some(remote)) = (tenant.home(), &tenant.remote) else { return };
+        if remote.takes_requests(&self.worker, home) {
+            let inquiry = Inquiry {
+                kind: InquiryKind::ConnectionEnded,
+                connection,
+                since: 0,
+                session: UNKNOWN,
+                packet_id: 0,
+                is_repeated: false,
+                survives: false,
+                is_stored: false,
+                max_packet_size: 0,
+                user: "",
+                user_limits: (0, 0),
+            };
+            remote.inquire(&self.worker, home, client_id, inquiry, &[]);
+        }
+    }
+
     /// Hands a client of this broker what the state store of another one tells it. The messages are in `run`, in `packets`.
     pub(crate) fn on_told(
         &mut self,
         tenant: &Arc<Tenant>,
-        told: Told,
+        (client_id, told): (&str, Told),
         run: &mut Run,
         packets: &mut [u8],
     ) {
         let found = tenant.inquirers.find(ConnectionId(told.connection));
-        let Some((session, Inquirer { permissions, pending, .. })) = found else { return };
+        let Some((session, Inquirer { permissions, pending, .. })) = found else {
+            if told.kind == ToldKind::Notification {
+                self.end_stray_watches(tenant, client_id, told.connection);
+            }
+            return;
+        };
         if told.kind == ToldKind::Busy {
             return session.close_connection(ReasonCode::ServerBusy);
         }

@@ -1,6 +1,7 @@
 //! Clients of other brokers that use the state store.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use barid_core::ids::SessionNumber;
@@ -9,7 +10,7 @@ use barid_peers::Inquiry;
 use hashbrown::{HashMap, HashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::StateStore;
+use super::{StateStore, Watching};
 use crate::account::Account;
 use crate::cluster::MemberRef;
 use crate::sync::Mutex;
@@ -149,6 +150,32 @@ impl StateStore {
             }
         }
         result
+    }
+
+    /// Takes over the watch of a connection of another broker, together with the key.
+    pub(crate) fn adopt_guest(&self, tenant: &Account, guest: &Arc<Guest>, key: &[u8]) {
+        self.with_watched(tenant, guest, |watched| {
+            self.adopt_watch(tenant, Watching::Elsewhere(Arc::clone(guest)), key);
+            watched.get_or_insert_default().insert(key.into());
+        });
+    }
+
+    /// Ends the watches of a connection of another broker that does not know it any more, and so does not know its session.
+    pub(crate) fn forget_stray(&self, tenant: &Account, member: MemberRef, connection: u64) {
+        let mut seats = self.guests.0.lock();
+        let mut of_member = seats.by_session.iter_mut().filter(|((of, _), _)| *of == member);
+        let seat = of_member.find(|(_, seat)| seat.connection == connection);
+        let watched = seat.and_then(|(_, seat)| seat.watched.take());
+        drop(seats);
+        self.unwatch(tenant, member, connection, &watched);
+    }
+
+    /// Forgets all watches, and all connections of other brokers: another broker has the state store now.
+    pub(crate) fn forget_watches(&self) {
+        for partition in &self.partitions {
+            partition.lock().end_watches(&self.usage);
+        }
+        *self.guests.0.lock() = Seats::default();
     }
 
     /// Ends the watches of a connection of another broker, which has ended.

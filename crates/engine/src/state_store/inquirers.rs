@@ -1,4 +1,4 @@
-//! Clients of this broker that use the state store of another one.
+//! Clients of this broker that use the state store of another one, or may do so when it has moved.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,10 +11,12 @@ use crate::ids::ConnectionId;
 use crate::session::{Session, SessionRef};
 use crate::sync::Mutex;
 
-/// The clients of this broker that have asked the state store of another one.
+/// The clients of this broker that have asked the state store of another one, or watch keys.
 #[derive(Debug, Default)]
 pub struct Inquirers {
     all: Mutex<HashMap<ConnectionId, Inquirer>>,
+    /// Keys that they watch and that have come to this broker.
+    adopted: Mutex<HashMap<ConnectionId, Vec<Box<[u8]>>>>,
     /// Whether there has ever been one.
     had_any: AtomicBool,
 }
@@ -68,9 +70,32 @@ impl Inquirers {
         self.had_any.load(Ordering::Relaxed)
     }
 
-    /// Forgets a client, whose connection has ended.
+    /// Forgets a client, whose connection has ended. The keys that it has [adopted](Self::take_adopted) stay.
     pub fn remove(&self, connection: ConnectionId) {
         self.all.lock().remove(&connection);
+    }
+
+    /// A key that a client watches has come to this broker. `watch` notes the watch in the state store, and `unwatch` ends it.
+    pub(crate) fn adopt(
+        &self,
+        connection: ConnectionId,
+        key: &[u8],
+        watch: impl FnOnce(Weak<Session>),
+        unwatch: impl FnOnce(),
+    ) {
+        let Some((session, _)) = self.find(connection) else { return };
+        watch(session.downgrade());
+        self.adopted.lock().entry(connection).or_default().push(key.into());
+        if self.find(connection).is_none() {
+            // It has ended meanwhile, and has perhaps not seen this key.
+            self.adopted.lock().remove(&connection);
+            unwatch();
+        }
+    }
+
+    /// Returns the keys that a client watches and that have come to this broker since the last call.
+    pub(crate) fn take_adopted(&self, connection: ConnectionId) -> Vec<Box<[u8]>> {
+        self.adopted.lock().remove(&connection).unwrap_or_default()
     }
 
     /// Ends the connections of all these clients: the broker with the state store is down, and with it their watches and

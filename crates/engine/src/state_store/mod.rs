@@ -131,6 +131,13 @@ impl StateStore {
         self.partition(shard).insert_answered(&self.usage, session, packet_id, record);
     }
 
+    /// Takes over a watch, together with the key.
+    pub(crate) fn adopt_watch(&self, tenant: &Account, watching: Watching, key: &[u8]) {
+        let shard = tenant.shards.of_key(&tenant.name, key);
+        let scope = self.scope(&Limits::UNBOUNDED, WallTime::default());
+        self.partition(shard).watch(&scope, key, watching);
+    }
+
     /// Ends the watches of a connection that has ended. `keys` are the keys that it watched.
     pub fn forget_watcher<'k>(
         &self,

@@ -263,12 +263,14 @@ impl Giving<'_> {
             }
         };
         let (of, slots) = (Arc::clone(&leaving), Arc::clone(self.slots));
-        let forgotten = spawn_blocking(move || forget(&of, slots.me()));
+        let here = Arc::clone(&engine);
+        let forgotten = spawn_blocking(move || forget(&here, &of, slots.me()));
         let (forgotten, held) = self.meanwhile(forgotten).await;
         self.warn_unless(held);
         if let Err(error) = forgotten {
             error!(slot, "cannot forget a slot that was moved: {error}");
         }
+        self.tell_others().await;
         Ok(Given {
             generation: self.generation,
             sessions: leaving.sessions(),
@@ -307,6 +309,28 @@ impl Giving<'_> {
         self.warn_unless(held);
         self.target = Some(active?);
         Ok(())
+    }
+
+    /// Waits until all others know where the slot is: what their clients ask from now on goes there.
+    async fn tell_others(&mut self) {
+        let (slot, generation) = (self.slot, self.generation);
+        let mut links = std::mem::take(&mut self.links);
+        let told = async {
+            for link in &mut links {
+                link.say(&Frame::Activate { slot, generation }).await?;
+            }
+            for link in &mut links {
+                link.hears(&Heard::Active).await?;
+            }
+            Ok(links)
+        };
+        // The others renew their holds by themselves.
+        let (told, held) = self.meanwhile(told).await;
+        self.warn_unless(held);
+        match told {
+            Ok(links) => self.links = links,
+            Err(reason) => self.warn_unless(Err(reason)),
+        }
     }
 
     /// Lets the slot stay.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barid_engine::cluster::Slots;
+use barid_engine::cluster::{Cluster, Slots};
 use barid_engine::engine::Engine;
 use barid_engine::moving::{Leaving, Records, adopt, forget, homes_have_changed, occupied, remove};
 use tokio::task::spawn_blocking;
@@ -81,7 +81,7 @@ fn forget_slot(engine: &Engine, slots: &Slots, slot: u16) -> Result<(), String> 
     if !records.as_bytes().is_empty() {
         warn!(slot, bytes = records.as_bytes().len(), "forgets the rest of a slot that was moved");
     }
-    forget(&leaving, slots.me());
+    forget(engine, &leaving, slots.me());
     remove(engine, &records).map_err(|error| error.to_string())
 }
 
@@ -97,7 +97,11 @@ pub(super) fn take_over(
     slots.close(slot);
     // A crash may have left a part of it.
     forget_slot(engine, slots, slot)?;
-    let sessions = adopt(engine, &records, (&from, slots.me())).map_err(|it| it.to_string())?;
+    // Later, the connections that watch keys are not the same.
+    let holds = |cluster: &Arc<Cluster>| cluster.is_held_for(slot, engine.clock.now());
+    let with_watches = engine.cluster.as_ref().is_some_and(holds);
+    let sessions = adopt(engine, &records, (&from, slots.me()), with_watches);
+    let sessions = sessions.map_err(|it| it.to_string())?;
     wait_until_durable(engine, &engine.shards.last_changes());
     slots.open(slot);
     homes_have_changed(engine);

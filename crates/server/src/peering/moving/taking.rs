@@ -15,8 +15,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::settling::take_over;
 use super::{
-    FRAME_MAX, HELD_AT_MOST, HOLD, RECORDS_MAX, RENEWED_EVERY, broken, drain, of,
-    wait_until_durable,
+    AGAIN, FRAME_MAX, HELD_AT_MOST, HELD_WITHIN, HOLD, RECORDS_MAX, RENEWED_EVERY, broken, drain,
+    of, wait_until_durable,
 };
 use crate::cluster::{Staged, stored};
 use crate::peering::Peering;
@@ -106,8 +106,13 @@ impl Taking<'_> {
             Frame::Activate { slot, generation } => {
                 let shared = Arc::clone(&self.peering.shared);
                 let staged = Staged { slot, generation };
-                let (_, records) =
-                    self.staged.take().filter(|(own, _)| *own == staged).ok_or("it is not here")?;
+                let Some((own, records)) = self.staged.take() else {
+                    self.meanwhile(hears_of(&shared, staged)).await??;
+                    return Ok(Some(Frame::Active));
+                };
+                if own != staged {
+                    return Err("it is not here".into());
+                }
                 let from = self.from.clone();
                 let active = spawn_blocking(move || activate(&shared, staged, (from, records)));
                 self.meanwhile(active).await?.map_err(|error| error.to_string())??;
@@ -144,6 +149,19 @@ impl Taking<'_> {
             }
         }
     }
+}
+
+/// Waits until this broker has heard that a slot has moved to another one.
+async fn hears_of(shared: &Shared, Staged { slot, generation }: Staged) -> Result<(), String> {
+    let (_, slots) = of(shared).ok_or("this broker has no slots")?;
+    let until = Instant::now() + HELD_WITHIN;
+    while slots.place(slot).generation < generation {
+        if Instant::now() > until {
+            return Err("this broker does not hear where the slot is".into());
+        }
+        sleep(AGAIN).await;
+    }
+    Ok(())
 }
 
 /// Writes the records of a slot to a file.
