@@ -11,6 +11,8 @@ use fastrand::Rng;
 thread_local! {
     /// Time of the history, in milliseconds.
     static NOW: Cell<u64> = const { Cell::new(0) };
+    /// Milliseconds by which the wall clock is ahead of it.
+    static AHEAD: Cell<i64> = const { Cell::new(0) };
     static RNG: RefCell<Rng> = const { RefCell::new(Rng::with_seed(0)) };
 }
 
@@ -19,7 +21,7 @@ static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// Time source of the history that runs on this thread.
 pub const TIME: TimeSource = TimeSource {
     ticks: || *EPOCH + Duration::from_millis(NOW.get()),
-    unix: || Duration::from_millis(NOW.get()),
+    unix: || Duration::from_millis(NOW.get().saturating_add_signed(AHEAD.get())),
 };
 
 /// Random numbers of the history that runs on this thread.
@@ -38,5 +40,11 @@ pub fn begin(seed: u64) {
 
 /// Sets the time of the history, in milliseconds.
 pub fn set_time(now: u64) {
+    set_clocks(now, 0);
+}
+
+/// Sets the time of the history, in milliseconds, and by how much the wall clock is ahead of it.
+pub fn set_clocks(now: u64, ahead: i64) {
     NOW.set(now);
+    AHEAD.set(ahead);
 }

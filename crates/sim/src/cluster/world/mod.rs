@@ -105,6 +105,8 @@ struct Place {
     disks: Vec<Disk>,
     /// Rate of its clock, in thousandths.
     rate: u64,
+    /// Milliseconds by which its wall clock is ahead.
+    ahead: i64,
     /// Time until which the process is stopped, or does not exist.
     away_until: u64,
     next_tick: u64,
@@ -175,11 +177,13 @@ impl World {
         let askers = Askers::new(&mut rng, askers, &placement);
         let visit = [0.0, 0.0, 0.1][rng.usize(..3)];
         let disks = rng.usize(1..=2);
+        let skew = [0, 100, 5_000][rng.usize(..3)];
         let place = |_| Place {
             node: None,
             disks: (0..disks).map(|_| Disk::new()).collect(),
             // By its clock a broker tells whether a client has connected before.
             rate: if visit > 0.0 { 1_000 } else { rng.u64(970..=1_030) },
+            ahead: if visit > 0.0 { 0 } else { rng.i64(-skew..=skew) },
             away_until: 0,
             next_tick: 0,
             incarnation: 0,
@@ -276,7 +280,8 @@ impl World {
     fn start(&mut self, node: usize) {
         self.set_clock(node);
         let place = &mut self.places[node];
-        place.incarnation = (place.incarnation + 1).max(self.now);
+        let wall = self.now.saturating_add_signed(place.ahead);
+        place.incarnation = (place.incarnation + 1).max(wall);
         let stored = (&place.disks[..], &self.settings, self.rules);
         place.node = Some(Node::start(node, &self.placement, stored, place.incarnation));
         self.history.note(Event::Broker(node, "starts"));
@@ -284,8 +289,8 @@ impl World {
 
     /// Sets the clock to that of a broker.
     fn set_clock(&self, node: usize) {
-        let rate = self.places[node].rate;
-        environment::set_time(BEGIN + (self.now - BEGIN) * rate / 1_000);
+        let Place { rate, ahead, .. } = self.places[node];
+        environment::set_clocks(BEGIN + (self.now - BEGIN) * rate / 1_000, ahead);
     }
 
     fn runs(&self, node: usize) -> bool {
