@@ -46,6 +46,10 @@ impl Context {
 
     /// A client has connected to another broker with Clean Start: its session here ends.
     fn on_clean_start(&mut self, run: &RemoteRun<'_>, at: u64) -> Commits {
+        if let Some(cluster) = &self.engine.cluster {
+            // The client hears of this before it connects here.
+            cluster.has_connected(at, self.engine.clock.wall_micros());
+        }
         let tenant = self.engine.tenants.recover(run.tenant);
         let session = tenant.sessions.entry(run.publisher).get().cloned();
         let mut commits = session

@@ -119,6 +119,8 @@ pub struct Cluster {
     lives: AtomicU64,
     /// The time of the last CONNECT in the cluster, as far as is known here, in microseconds since the Unix epoch.
     last_connect: AtomicU64,
+    /// Microseconds by which the fastest wall clock of the cluster is ahead of that of this broker.
+    behind: AtomicU64,
     random: Random,
 }
 
@@ -214,6 +216,7 @@ impl Cluster {
             usages: Usages::default(),
             lives: AtomicU64::default(),
             last_connect: AtomicU64::default(),
+            behind: AtomicU64::default(),
             random,
         };
         if let Some(slots) = &cluster.slots {
@@ -452,9 +455,16 @@ impl Cluster {
         self.at(member).heard.end().then(|| self.forgetting(member))
     }
 
-    /// Returns the time of a CONNECT at the wall time `wall`, both in microseconds since the Unix epoch. It is later than
-    /// that of each CONNECT that other brokers have told of, whatever their clocks show.
+    /// Sets by how many milliseconds the fastest wall clock of the cluster is ahead of that of this broker.
+    pub(crate) fn set_behind(&self, millis: u64) {
+        // A clock that is further ahead is wrong, and must not set those of all brokers.
+        self.behind.store((millis * 1_000).min(AHEAD_MAX), Ordering::Relaxed);
+    }
+
+    /// Returns the time of a CONNECT at the wall time `wall`, both in microseconds since the Unix epoch. It is that of the
+    /// fastest clock of the cluster, as far as heartbeats tell, and later than that of each CONNECT that other brokers have told of.
     pub(crate) fn connect_time(&self, wall: u64) -> u64 {
+        let wall = wall + self.behind.load(Ordering::Relaxed);
         let next = |last: u64| wall.max(last + 1);
         let last = self
             .last_connect
@@ -464,7 +474,6 @@ impl Cluster {
 
     /// A client has connected to another broker, at `at`, of which this one hears at the wall time `wall`.
     pub(crate) fn has_connected(&self, at: u64, wall: u64) {
-        // A clock that is further ahead is wrong, and must not set those of all brokers.
         self.last_connect.fetch_max(at.min(wall + AHEAD_MAX), Ordering::SeqCst);
     }
 

@@ -149,6 +149,7 @@ impl Membership {
                 self.cluster.set_waited_for(place, members.is_waited_for(now, name));
             }
         }
+        self.cluster.set_behind(members.behind());
         self.cluster.set_keepers(members.keepers().filter_map(|name| self.cluster.place(name)));
         self.cluster.set_serves(members.serves_until(now), !members.is_joining());
     }

@@ -42,6 +42,9 @@ use contact::Contact;
 /// How long a broker that is down or has left is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Milliseconds by which clocks come apart from one heartbeat to the next, at most.
+const DRIFT: i64 = 20;
+
 /// The times after which silence means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -119,6 +122,8 @@ pub struct Member {
     /// Milliseconds that its wall clock is ahead of that of this broker, as of its last heartbeat. Contains the time
     /// that the heartbeat was under way.
     pub ahead: i64,
+    /// The same, as of the fastest heartbeat of the last seconds.
+    fastest: i64,
     /// Its settings, as of its last heartbeat; `None`: there was none yet.
     pub settings: Option<CommonSettings>,
     /// Whether it has said that it hears this broker.
@@ -216,6 +221,13 @@ impl Members {
         theirs.map(|theirs| self.settings.differing(theirs).collect()).unwrap_or_default()
     }
 
+    /// The number of milliseconds by which the fastest wall clock of the cluster is ahead of that of this broker, as far as
+    /// heartbeats tell.
+    pub fn behind(&self) -> u64 {
+        let fastest = self.counted().map(|(_, member)| member.fastest).max().unwrap_or_default();
+        fastest.max(0).unsigned_abs()
+    }
+
     /// The other brokers, by name.
     pub fn others(&self) -> impl Iterator<Item = &Member> {
         self.others.values()
@@ -283,6 +295,7 @@ impl Members {
             state: State::Joining,
             since: now,
             ahead: 0,
+            fastest: 0,
             settings: None,
             hears_us: false,
             contact: Contact::default(),
@@ -317,6 +330,7 @@ impl Members {
             return;
         }
         member.ahead = heartbeat.wall.cast_signed().wrapping_sub(wall.as_millis().cast_signed());
+        member.fastest = member.ahead.max(member.fastest - DRIFT);
         member.settings = Some(heartbeat.settings);
         member.heard = (now, heartbeat.number);
         member.is_refused = false;

@@ -182,8 +182,8 @@ impl World {
             node: None,
             disks: (0..disks).map(|_| Disk::new()).collect(),
             // By its clock a broker tells whether a client has connected before.
-            rate: if visit > 0.0 { 1_000 } else { rng.u64(970..=1_030) },
-            ahead: if visit > 0.0 { 0 } else { rng.i64(-skew..=skew) },
+            rate: rng.u64(970..=1_030),
+            ahead: rng.i64(-skew..=skew),
             away_until: 0,
             next_tick: 0,
             incarnation: 0,
