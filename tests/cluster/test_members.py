@@ -199,6 +199,9 @@ class TestWhoDoesNotFit:
         assert first.states() == second.states() == {}
         status = second.command("status")
         assert status.returncode == 1 and f"no link to 127.0.0.1:{first.link_port}" in status.stdout
+        status = second.command("status", "--json")
+        assert status.returncode == 1
+        assert any(f"no link to 127.0.0.1:{first.link_port}" in one for one in json.loads(status.stdout)["wrong"])
 
     @in_plain_text
     def test_a_later_version_of_the_protocol_that_opens_a_link(self, member):

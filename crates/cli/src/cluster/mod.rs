@@ -39,11 +39,11 @@ enum Command {
     /// Show this broker, and what is wrong in the cluster
     #[command(after_help = "\
 Exits with 1 if another broker cannot be reached, has another clock or other settings, or has slots and is not
-up, if an address in `peers` does not answer, or if this broker takes no clients.
+up, if an address in `peers` does not answer, or if this broker takes no clients. `wrong` in the JSON has the sentences.
 
 Examples:
   barid cluster status
-  barid cluster status --json")]
+  barid cluster status --json | jq -r '.wrong[]'")]
     Status(ClusterArgs),
     /// List the other brokers
     #[command(after_help = "\
@@ -97,7 +97,7 @@ tenants whose slot it is. Any broker may be asked. All brokers have to be up, or
 
 The clients of the slot are disconnected and connect again; until the contents are at the other broker they are refused
 (0x88). For a part of that time no broker of the cluster reads messages from clients, so nothing is lost and nothing
-arrives twice. How long both took is printed.
+arrives twice; clients of state stores notice nothing else. How long both took is printed.
 
 Examples:
   barid cluster move 7 b2
@@ -255,13 +255,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
     let admin = of.admin.connect();
     let answer = admin.get("/v1/cluster")?;
-    let text = answer.to_string();
+    let mut shown = answer.clone();
     let view: View = admin.read(answer)?;
     let mut wrong = wrong(&view);
     let slots = admin.find("/v1/cluster/slots")?.map(|slots| admin.read(slots)).transpose()?;
     wrong.extend(slots.iter().flat_map(without_broker));
     print(if of.json {
-        format!("{text}\n")
+        shown["wrong"] = wrong.clone().into();
+        format!("{shown}\n")
     } else {
         let View { cluster, broker, address, encrypted, filters, members, .. } = &view;
         let up = members.iter().filter(|member| member.state == "up").count();
