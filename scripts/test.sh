@@ -17,6 +17,10 @@ readonly CLUSTER_TESTS=(
     tests/statestore/test_{fencing,notifications,pipelines,repeated,requests,scan}.py
     tests/servicebus/test_{session_order,transports}.py
 )
+# By themselves, because they import from their conftest.py.
+readonly CLUSTER_CLIENT_TESTS=(
+    tests/clients/test_{barid_pub_sub,barid_state,entities,mosquitto,mosquitto_bridge,mqttjs,paho,paho_v5,session_admin,users}.py
+)
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # The tests of one machine must not depend on what its user has set for Barid.
@@ -75,6 +79,7 @@ step_blackbox() {
     "${pytest[@]}" tests
     # Once more over a cluster, whose links use TLS: each connection is to one of three brokers.
     BARID_BROKERS=3 BARID_LINK_TLS=1 "${pytest[@]}" "${CLUSTER_TESTS[@]}"
+    BARID_BROKERS=3 BARID_LINK_TLS=1 "${pytest[@]}" "${CLUSTER_CLIENT_TESTS[@]}"
 }
 
 step_fuzz() {

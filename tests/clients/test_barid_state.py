@@ -237,8 +237,8 @@ def test_a_client_identifier_that_makes_no_topic(state):
     assert "choose another with -i" in state("get", "k", "-i", "a/#", status=1).stderr.decode()
 
 
-def test_what_a_user_may_do(state, broker_with):
-    broker = broker_with(f"""
+def test_what_a_user_may_do(state, brokers_with):
+    broker = brokers_with(f"""
         {hashed("secret", "reader")}
         state = [{{ access = "read", keys = ["open/*"] }}]
         {hashed("secret", "mute").replace('publish = ["#"]', 'publish = ["sensors/#"]')}
@@ -265,8 +265,8 @@ def test_what_a_user_may_do(state, broker_with):
     assert "check -u and -P" in as_user("nobody", "get", "open/a", status=3)
 
 
-def test_a_value_that_is_too_large(state, broker_with, unique):
-    broker = broker_with("[limits]\nmax_state_value = 1000\nmax_packet_size = 5000\n")
+def test_a_value_that_is_too_large(state, brokers_with, unique):
+    broker = brokers_with("[limits]\nmax_state_value = 1000\nmax_packet_size = 5000\n")
     state("set", "k", "-", to=broker, input=b"x" * 1000)
     assert "max_state_keys" in state("set", "k", "-", to=broker, input=b"x" * 1001, status=3).stderr.decode()
     assert "larger than the broker accepts" in state("set", "k", "-", to=broker, input=b"x" * 6000, status=3).stderr.decode()

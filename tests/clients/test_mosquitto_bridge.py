@@ -167,9 +167,9 @@ def test_what_was_sent_meanwhile_waits_for_the_bridge(bridged, ours, paho, topic
     assert f"{topic}/down" in back.log.read_text()
 
 
-def test_a_user_of_a_bridge_needs_no_rule_for_its_state(broker_with, bridged, paho, topic):
+def test_a_user_of_a_bridge_needs_no_rule_for_its_state(brokers_with, bridged, paho, topic):
     secret = hashed("secret")
-    guarded = broker_with(f"""
+    guarded = brokers_with(f"""
         [[users]]
         name = "acme/edge"
         password = "{secret}"

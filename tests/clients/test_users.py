@@ -15,8 +15,8 @@ def secret() -> str:
 
 
 @pytest.fixture
-def guarded(broker_with, secret):
-    return broker_with(f"""
+def guarded(brokers_with, secret):
+    return brokers_with(f"""
         [[users]]
         name = "acme/ada"
         password = "{secret}"
@@ -39,8 +39,8 @@ def test_only_users_with_their_password_get_in(guarded, paho, version, name, pas
     assert guarded.metric("^barid_refused_connects_total") == 1
 
 
-def test_the_block_that_passwd_prints_is_a_user(broker_with, paho):
-    running = broker_with(hashed("pass word", "acme/new"))
+def test_the_block_that_passwd_prints_is_a_user(brokers_with, paho):
+    running = brokers_with(hashed("pass word", "acme/new"))
     assert paho(to=running, username="acme/new", password="pass word").client.is_connected()
 
 
@@ -49,18 +49,18 @@ def test_hashes_are_argon2id_with_a_salt():
     assert first.startswith("$argon2id$") and first != second
 
 
-def test_a_device_logs_in_with_a_cheap_hash(broker_with, paho):
+def test_a_device_logs_in_with_a_cheap_hash(brokers_with, paho):
     """The secret is random, so nothing is gained by making it costly to guess."""
     block = barid("passwd", "--stdin", "--cost", "device", "acme/sensor", input="f" * 24)
     assert block.returncode == 0 and not block.stderr, block.stderr
     assert "$argon2id$v=19$m=256,t=1,p=1$" in block.stdout
-    running = broker_with(block.stdout)
+    running = brokers_with(block.stdout)
     assert paho(to=running, username="acme/sensor", password="f" * 24).client.is_connected()
     with pytest.raises(Refused):
         paho(to=running, username="acme/sensor", password="f" * 23)
 
 
-def test_a_device_gets_a_random_secret(broker_with, paho):
+def test_a_device_gets_a_random_secret(brokers_with, paho):
     """The secret is shown on standard error, so that the block alone goes to the configuration file."""
     block = barid("passwd", "--cost", "device", "acme/sensor")
     assert block.returncode == 0, block.stderr
@@ -68,14 +68,14 @@ def test_a_device_gets_a_random_secret(broker_with, paho):
     assert "acme/sensor" in label and len(secret) == 24 and secret not in block.stdout
     assert barid("passwd", "--cost", "device", "acme/sensor").stderr.splitlines()[1] != secret
     assert "$argon2id$v=19$m=256,t=1,p=1$" in block.stdout
-    running = broker_with(block.stdout)
+    running = brokers_with(block.stdout)
     assert paho(to=running, username="acme/sensor", password=secret).client.is_connected()
 
 
-def test_a_scram_verifier_is_a_password_hash(broker_with, paho):
+def test_a_scram_verifier_is_a_password_hash(brokers_with, paho):
     block = barid("passwd", "--stdin", "--scram", "--cost", "device", "acme/sensor", input="f" * 24)
     assert block.returncode == 0 and 'password = "SCRAM-SHA-256$4096:' in block.stdout, block.stderr
-    running = broker_with(block.stdout)
+    running = brokers_with(block.stdout)
     assert paho(to=running, username="acme/sensor", password="f" * 24).client.is_connected()
     with pytest.raises(Refused):
         paho(to=running, username="acme/sensor", password="f" * 23)
@@ -92,17 +92,18 @@ def test_no_password_for_who_can_never_log_in(name):
     assert done.returncode != 0 and not done.stdout, done.stdout
 
 
-def test_a_reload_does_not_replace_one_user_by_another_spelling(guarded, paho, secret):
+def test_a_reload_does_not_replace_one_user_by_another_spelling(broker_with, paho, secret):
     """`x` and `default/x` are one user: neither block may silently take the place of the other."""
+    running = broker_with("")
     before = f'[[users]]\nname = "x"\npassword = "{secret}"\n'
-    assert "users" in guarded.reload(before)
-    told = len(guarded.stderr)
-    (guarded.directory / "barid.toml").write_text(before + f'[[users]]\nname = "default/x"\npassword = "{hashed("other")}"\n')
-    guarded.signal(signal.SIGHUP)
-    until(lambda: "are one user" in guarded.stderr[told:])
-    assert paho(to=guarded, username="x", password="secret").client.is_connected()
+    assert "users" in running.reload(before)
+    told = len(running.stderr)
+    (running.directory / "barid.toml").write_text(before + f'[[users]]\nname = "default/x"\npassword = "{hashed("other")}"\n')
+    running.signal(signal.SIGHUP)
+    until(lambda: "are one user" in running.stderr[told:])
+    assert paho(to=running, username="x", password="secret").client.is_connected()
     with pytest.raises(Refused):
-        paho(to=guarded, username="default/x", password="other")
+        paho(to=running, username="default/x", password="other")
 
 
 def test_rules_for_topics(guarded, paho, version):
