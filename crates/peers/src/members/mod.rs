@@ -222,9 +222,9 @@ impl Members {
     }
 
     /// The number of milliseconds by which the fastest wall clock of the cluster is ahead of that of this broker, as far as
-    /// heartbeats tell.
+    /// heartbeats tell. Those of brokers that are down count: what they have told may still be on its way.
     pub fn behind(&self) -> u64 {
-        let fastest = self.counted().map(|(_, member)| member.fastest).max().unwrap_or_default();
+        let fastest = self.others.values().map(|member| member.fastest).max().unwrap_or_default();
         fastest.max(0).unsigned_abs()
     }
 
@@ -290,12 +290,13 @@ impl Members {
         }
         let former = self.others.get(&peer.name);
         let counts = former.is_some_and(|it| it.counts && it.state != State::Left);
+        let (ahead, fastest) = former.map_or((0, 0), |it| (it.ahead, it.fastest));
         let member = Member {
             identity: peer.clone(),
             state: State::Joining,
             since: now,
-            ahead: 0,
-            fastest: 0,
+            ahead,
+            fastest,
             settings: None,
             hears_us: false,
             contact: Contact::default(),

@@ -179,12 +179,12 @@ impl World {
         let disks = rng.usize(1..=2);
         let slowest = [2, 20, 200, 1_200][rng.usize(..4)];
         // By the clocks a broker tells whether a client has connected before. They are known up to the delay of a link.
-        let must_agree = visit > 0.0 && slowest > 20;
-        let skew = if must_agree { 0 } else { [0, 100, 5_000][rng.usize(..3)] };
+        let is_visited = visit > 0.0;
+        let skew = if is_visited && slowest > 2 { 0 } else { [0, 100, 5_000][rng.usize(..3)] };
         let place = |_| Place {
             node: None,
             disks: (0..disks).map(|_| Disk::new()).collect(),
-            rate: if must_agree { 1_000 } else { rng.u64(970..=1_030) },
+            rate: if is_visited { 1_000 } else { rng.u64(970..=1_030) },
             ahead: rng.i64(-skew..=skew),
             away_until: 0,
             next_tick: 0,
