@@ -138,8 +138,8 @@ def test_counts_in_metrics(brokers_with, connect):
     running = brokers_with(queue("a", RequiresSession=False) + binding("in", filter="in", queue="a")
                           + queue("s") + binding("strict", filter="strict", queue="s"))
     device = connect(to=running)
-    # Only the broker with a queue tells what that refuses.
-    refused = 0 if BROKERS > 1 else 0x83
-    assert [device.publish(topic, b"x", 1).reason for topic in ("in", "in", "strict")] == [0, 0, refused]
+    *passed, refused = [device.publish(topic, b"x", 1).reason for topic in ("in", "in", "strict")]
+    assert passed == [0, 0]
+    assert refused == 0x83 or BROKERS > 1 and refused == 0, "only the broker with a queue tells what that refuses"
     assert running.metric('^barid_binding_messages_total{tenant="default",binding="in",way="in",outcome="passed"}') == 2
     assert running.metric('^barid_binding_messages_total{tenant="default",binding="strict",way="in",outcome="refused"}') == 1
