@@ -221,8 +221,9 @@ class TestWhoDoesNotFit:
             with later.accept()[0] as stream:
                 kind, fields = next_frame(stream)
                 assert (kind, fields[:4]) == (HELLO, VERSION.to_bytes(2) * 2)
-                stream.sendall(frame(REFUSED, bytes([OTHER_VERSION]) + as_text("12 to 13")))
-            sentence = "the other broker refuses: it speaks other versions of the protocol between brokers (12 to 13)"
+                versions = f"{VERSION + 1} to {VERSION + 2}"
+                stream.sendall(frame(REFUSED, bytes([OTHER_VERSION]) + as_text(versions)))
+            sentence = f"the other broker refuses: it speaks other versions of the protocol between brokers ({versions})"
             until(lambda: logged(one, f"no link to another broker: {sentence}"))
             status = one.command("status")
             assert status.returncode == 1 and f"no link to {address}: {sentence}" in status.stdout
