@@ -48,6 +48,8 @@ struct Broker {
     rate: u64,
     /// True time until which the process is stopped.
     stopped_until: u64,
+    /// True time until which there is no process, and its host refuses connections.
+    refuses_until: u64,
 }
 
 struct World {
@@ -91,6 +93,7 @@ impl World {
             ),
             rate: rng.u64(970..=1_030),
             stopped_until: rng.u64(0..2_000),
+            refuses_until: 0,
         });
         let brokers = brokers.collect();
         let slowest = *[20, 200, 1_500].get(rng.usize(..3)).expect("three");
@@ -306,9 +309,37 @@ impl World {
         self.follow(events);
     }
 
+    /// Brokers find that the hosts of others refuse connections. One of them is told so now and then although it is not true.
+    fn refuse(&mut self) {
+        let (count, mut events) = (self.brokers.len(), Vec::new());
+        for from in 0..count {
+            for to in (0..count).filter(|to| *to != from) {
+                let is_true = self.now < self.brokers[to].refuses_until;
+                let is_lie = from == 0 && self.rng.u64(..400) == 0;
+                let is_tried = self.runs(from) && self.rng.u64(..10) == 0;
+                if is_lie || (is_tried && is_true && self.passes(from, to) && self.passes(to, from))
+                {
+                    let now = self.clock(from);
+                    let mut happened = Vec::new();
+                    self.brokers[from].members.on_refused(
+                        now,
+                        &identity(to, 1).address,
+                        &mut happened,
+                    );
+                    events.extend(happened.into_iter().map(|event| (from, event)));
+                }
+            }
+        }
+        self.follow(events);
+    }
+
     fn follow(&mut self, events: Vec<(usize, Event)>) {
         for (broker, event) in events {
-            if let Event::Down(name) = &event {
+            let members = &self.brokers[broker].members;
+            let has_rules = members.quorum_until(self.clock(broker)) != ALWAYS;
+            if let Event::Down(name) = &event
+                && has_rules
+            {
                 let life = self.brokers[broker].members.get(name).map(|it| it.identity.incarnation);
                 let (life, ended) = (life.expect("it is known"), BTreeSet::new());
                 let given_up = name.parse().expect("a number");
@@ -343,7 +374,8 @@ impl World {
             8,
             CommonSettings::default(),
         );
-        self.brokers[broker].stopped_until = self.now + self.rng.u64(..3_000);
+        let until = self.now + self.rng.u64(..3_000);
+        (self.brokers[broker].stopped_until, self.brokers[broker].refuses_until) = (until, until);
     }
 
     fn begin_anew(&mut self, broker: usize) {
@@ -358,12 +390,11 @@ impl World {
     /// Of two brokers that serve now, each waits for the other one. Of a cluster of two, neither has to.
     fn check(&mut self, seed: u64) {
         let count = self.brokers.len();
-        let always = MonoTime::from_millis(u64::MAX);
         let serves = |index: usize| {
             let members = &self.brokers[index].members;
             self.runs(index)
                 && self.clock(index) < members.serves_until(self.clock(index))
-                && members.quorum_until(self.clock(index)) != always
+                && members.quorum_until(self.clock(index)) != ALWAYS
         };
         let serving: Vec<_> = (0..count).filter(|index| serves(*index)).collect();
         self.together += u64::from(serving.len() == count);
@@ -403,6 +434,9 @@ impl World {
     }
 }
 
+/// Until when a broker of a cluster of two has the quorum.
+const ALWAYS: MonoTime = MonoTime::from_millis(u64::MAX);
+
 const WALL: WallTime = WallTime::from_millis(1_000_000);
 
 fn name(index: usize) -> String {
@@ -435,6 +469,7 @@ fn of_two_brokers_that_serve_each_waits_for_the_other() {
             world.connect();
             world.speak();
             world.hear();
+            world.refuse();
             world.tick();
             world.check(seed);
         }

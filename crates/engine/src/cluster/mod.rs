@@ -457,8 +457,7 @@ impl Cluster {
 
     /// Sets by how many milliseconds the fastest wall clock of the cluster is ahead of that of this broker.
     pub(crate) fn set_behind(&self, millis: u64) {
-        // A clock that is further ahead is wrong, and must not set those of all brokers.
-        self.behind.store((millis * 1_000).min(AHEAD_MAX), Ordering::Relaxed);
+        self.behind.store(millis.saturating_mul(1_000).min(AHEAD_MAX), Ordering::Relaxed);
     }
 
     /// Returns the time of a CONNECT at the wall time `wall`, both in microseconds since the Unix epoch. It is that of the

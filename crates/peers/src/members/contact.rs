@@ -21,7 +21,7 @@ pub(super) struct Contact {
     pub(super) supports_until: Option<MonoTime>,
     /// Whether others may have been told that it cannot be reached, in this life or before.
     pub(super) doubt: Doubt,
-    /// Whether one of those who have held it down is gone, and so cannot tell it: it must begin a new life.
+    /// Whether a broker that has held it down is gone, and so cannot tell it: it must begin a new life.
     pub(super) is_given_up: bool,
     /// Since when one of the two has not heard the other one.
     pub(super) lost_since: Option<MonoTime>,

@@ -1,7 +1,7 @@
-//! Who is down, and when what waits for it is given up.
+//! Brokers that are down, and when what waits for them is given up.
 //!
-//! A broker that is held down because it was silent may be there all the same. It must hear of that before it serves again. So
-//! nothing is given up before more than half of the brokers know that it is down: it cannot have the quorum without one of them.
+//! A broker that is held down because it was silent may still run, and must hear of that before it serves again. So what waits
+//! for it is not given up before more than half of the brokers know that it is down: without one of these it has no quorum.
 
 use barid_core::time::MonoTime;
 
@@ -11,7 +11,7 @@ use crate::heartbeat::{Seen, Verdict};
 impl Members {
     /// Finds those that are down.
     pub(super) fn conclude(&mut self, now: MonoTime, events: &mut Vec<Event>) {
-        let brokers = self.brokers(now);
+        let (brokers, needs_quorum) = (self.brokers(now), self.needs_quorum(now));
         let mut down = Vec::new();
         let is_in_question =
             |member: &Member| member.state == State::Unreachable || member.held_down_from.is_some();
@@ -29,22 +29,24 @@ impl Members {
                 }
                 missing += usize::from(witness.counts && *verdict != Verdict::Up);
                 gone += usize::from(*verdict == Verdict::Gone);
-                // One that holds it down has its reasons.
+                // Nobody comes back from that.
                 is_held_down |= *verdict == Verdict::Down;
             }
             let is_missed = brokers > 2 && missing * 2 > brokers;
-            let has_ended = has_begun_anew || gone >= self.counted().count().min(2);
+            let others = self.counted().filter(|(other, _)| *other != name).count();
+            // With the quorum there is always a second one that can say so.
+            let has_ended = has_begun_anew || gone > if needs_quorum { 1 } else { others.min(1) };
             if has_ended || is_held_down || is_missed {
                 down.push((name.clone(), has_ended));
             }
         }
         for (name, has_ended) in down {
-            self.is_down(now, &name, has_ended, events);
+            self.hold_down(now, &name, has_ended, events);
         }
     }
 
-    /// A broker is down. `has_ended`: it cannot go on in this life.
-    pub(super) fn is_down(
+    /// Holds a broker to be down. `has_ended`: its process has ended, or has begun a new life.
+    pub(super) fn hold_down(
         &mut self,
         now: MonoTime,
         name: &str,
@@ -65,17 +67,19 @@ impl Members {
 
     /// Gives up what waits for those of whom enough others know that they are down.
     pub(super) fn give_up(&mut self, now: MonoTime, events: &mut Vec<Event>) {
-        let (brokers, needs_quorum) = (self.brokers(now), self.needs_quorum(now));
+        let brokers = self.brokers(now);
         let is_known = |(name, member): &(&String, &Member)| {
             let Some(from) = member.held_down_from else { return false };
             let knows = |(_, witness): &(&String, &Member)| {
-                let is_it = |seen: &Seen| seen.is(member.identity.incarnation, Verdict::Down);
-                let says_so = witness.seen.get(*name).is_some_and(is_it);
-                witness.counts && (says_so || witness.contact.has_heard_number >= from)
+                // A broker that has not met it in this life would not remember.
+                let seen = witness.seen.get(*name);
+                let seen = seen.filter(|seen| seen.incarnation == member.identity.incarnation);
+                let has_heard = witness.contact.has_heard_number >= from;
+                witness.counts && seen.is_some_and(|it| it.verdict == Verdict::Down || has_heard)
             };
-            // This broker is one of them.
+            // This broker is one of them. Of two, the other one has to begin a new life first.
             let knowing = self.counted().filter(knows).count() + 1;
-            !needs_quorum || knowing * 2 > brokers
+            knowing * 2 > brokers
         };
         let known: Vec<_> =
             self.others.iter().filter(is_known).map(|(name, _)| name.clone()).collect();

@@ -7,8 +7,8 @@
 //! - It is *down* when more than half of the brokers miss them, or when its process has certainly ended. Of two brokers,
 //!   none is ever down by silence: each would hold the other for the dead one.
 //! - Down is for good. Messages that waited for the broker are given up, so it must not go on as if nothing had happened.
-//!   When it hears that it is held down, it ends what others rely on, and joins again with a new *incarnation*. They are
-//!   given up when more than half of the brokers know that it is down: somebody is there to say so.
+//!   When it hears that it is held down, it ends what others rely on, and joins again with a new *incarnation*. The messages
+//!   are given up when more than half of the brokers know that it is down, so that one of these is left to tell it.
 //! - A broker takes messages from publishers only while it has the *quorum*: more than half of the brokers have heard it a
 //!   moment ago, so they do not hold it down. A subscription that the others would miss waits until each broker that may
 //!   have the quorum has heard of it.
@@ -17,10 +17,12 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
+//! | `clock.rs` | by how much the wall clock of another broker is ahead |
 //! | `contact.rs` | whether another broker and this one hear each other |
-//! | `down.rs` | who is down, and when what waits for it is given up |
+//! | `down.rs` | brokers that are down, and when what waits for them is given up |
 //! | `quorum.rs` | whether this broker may serve |
 
+mod clock;
 mod contact;
 mod down;
 mod quorum;
@@ -37,13 +39,11 @@ use crate::common::CommonSettings;
 use crate::error::Refusal;
 use crate::heartbeat::{Heartbeat, Seen, Support, Verdict};
 use crate::identity::Identity;
+use clock::Ahead;
 use contact::Contact;
 
 /// How long a broker that is down or has left is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Milliseconds by which clocks come apart from one heartbeat to the next, at most.
-const DRIFT: i64 = 20;
 
 /// The times after which silence means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +122,8 @@ pub struct Member {
     /// Milliseconds that its wall clock is ahead of that of this broker, as of its last heartbeat. Contains the time
     /// that the heartbeat was under way.
     pub ahead: i64,
-    /// The same, as of the fastest heartbeat of the last seconds.
-    fastest: i64,
+    /// By how much its wall clock is ahead, without the time that heartbeats are under way.
+    clock: Ahead,
     /// Its settings, as of its last heartbeat; `None`: there was none yet.
     pub settings: Option<CommonSettings>,
     /// Whether it has said that it hears this broker.
@@ -162,6 +162,8 @@ pub struct Members {
     sent_at: VecDeque<(u64, MonoTime)>,
     /// Whether the broker does not serve yet in its present life.
     is_joining: bool,
+    /// Whether it was allowed to serve only with the quorum when that was looked at last.
+    needed_quorum: bool,
     /// Whether it has had the quorum since it first had it, in its present life; `None`: it never had.
     is_unbroken: Option<bool>,
     /// Since when it has served without having the quorum.
@@ -186,6 +188,7 @@ impl Members {
             sent: 0,
             sent_at: VecDeque::new(),
             is_joining: true,
+            needed_quorum: false,
             is_unbroken: None,
             without_quorum_since: None,
             always_serves: false,
@@ -224,8 +227,7 @@ impl Members {
     /// The number of milliseconds by which the fastest wall clock of the cluster is ahead of that of this broker, as far as
     /// heartbeats tell. Those of brokers that are down count: what they have told may still be on its way.
     pub fn behind(&self) -> u64 {
-        let fastest = self.others.values().map(|member| member.fastest).max().unwrap_or_default();
-        fastest.max(0).unsigned_abs()
+        self.others.values().map(|member| member.clock.millis()).max().unwrap_or_default()
     }
 
     /// The other brokers, by name.
@@ -286,17 +288,17 @@ impl Members {
                 return;
             }
             // The new life does not know whom the former one has held down.
-            self.is_down(now, &peer.name, true, events);
+            self.hold_down(now, &peer.name, true, events);
         }
         let former = self.others.get(&peer.name);
         let counts = former.is_some_and(|it| it.counts && it.state != State::Left);
-        let (ahead, fastest) = former.map_or((0, 0), |it| (it.ahead, it.fastest));
+        let (ahead, clock) = former.map(|it| (it.ahead, it.clock)).unwrap_or_default();
         let member = Member {
             identity: peer.clone(),
             state: State::Joining,
             since: now,
             ahead,
-            fastest,
+            clock,
             settings: None,
             hears_us: false,
             contact: Contact::default(),
@@ -331,7 +333,7 @@ impl Members {
             return;
         }
         member.ahead = heartbeat.wall.cast_signed().wrapping_sub(wall.as_millis().cast_signed());
-        member.fastest = member.ahead.max(member.fastest - DRIFT);
+        member.clock.note(member.ahead);
         member.settings = Some(heartbeat.settings);
         member.heard = (now, heartbeat.number);
         member.is_refused = false;
@@ -371,6 +373,7 @@ impl Members {
         let others = &self.others;
         self.named.retain(|name, _| !others.contains_key(name));
         self.give_up(now, events);
+        self.note_need(now);
     }
 
     /// The host of a broker refuses connections at its address.
@@ -417,6 +420,7 @@ impl Members {
         }
         self.conclude(now, events);
         self.give_up(now, events);
+        self.note_need(now);
         self.look_at_oneself(now, events);
         self.others.retain(|_, member| {
             let is_over = !member.state.is_in_cluster();
@@ -444,6 +448,7 @@ impl Members {
             self.sent_at.pop_front();
         }
         self.support_others();
+        self.note_need(now);
         self.note_quorum(now);
         let seen = |(name, member): (&String, &Member)| Seen {
             name: name.clone(),

@@ -117,18 +117,21 @@ impl Members {
                 _ => Doubt::Present,
             };
         }
-        let is_believed = |name: &str, incarnation: u64, since: u64| {
-            self.counted().filter(|(other, _)| *other != name).all(|(_, witness)| {
-                let seen = witness.seen.get(name);
-                let is_down = |seen: &Seen| seen.is(incarnation, Verdict::Down);
-                witness.contact.has_heard_number >= since && !seen.is_some_and(is_down)
+        let has_been_heard = |name: &str, since: u64| {
+            let mut witnesses = self.counted().filter(|(other, _)| *other != name);
+            witnesses.all(|(_, witness)| witness.contact.has_heard_number >= since)
+        };
+        let is_held_down = |(name, member): (&String, &Member)| {
+            self.counted().any(|(_, witness)| {
+                let is_it = |seen: &Seen| seen.is(member.identity.incarnation, Verdict::Down);
+                witness.seen.get(name).is_some_and(is_it)
             })
         };
         let believed = |(name, member): (&String, &Member)| match member.contact.doubt {
-            _ if member.contact.is_given_up => false,
+            _ if member.contact.is_given_up || is_held_down((name, member)) => false,
             Doubt::None => true,
             Doubt::Present => false,
-            Doubt::Withdrawn(since) => is_believed(name, member.identity.incarnation, since),
+            Doubt::Withdrawn(since) => has_been_heard(name, since),
         };
         // A broker that begins to serve must wait for all that serve already, so it must know them.
         let knows_others = |(name, member): (&String, &Member)| {
@@ -156,8 +159,8 @@ impl Members {
         }
     }
 
-    /// A broker is gone. It has perhaps given up what was for those that it has held down. They are told so, and begin a new
-    /// life.
+    /// A broker is gone. Those that it has held down begin a new life when they hear from this broker that they must: messages
+    /// for them may have been given up.
     pub(super) fn lose_witness(&mut self, name: &str) {
         let Some(witness) = self.others.get(name) else { return };
         let seen = witness.seen.clone();
@@ -165,6 +168,19 @@ impl Members {
             let is_it = |seen: &Seen| seen.is(member.identity.incarnation, Verdict::Down);
             member.contact.is_given_up |= seen.get(other).is_some_and(is_it);
         }
+    }
+
+    /// Notes whether this broker may serve only with the quorum now. If it has served without, it has not waited for brokers that
+    /// it could not reach, and they may have served as well: then it has to begin once more.
+    pub(super) fn note_need(&mut self, now: MonoTime) {
+        let needs_quorum = self.needs_quorum(now);
+        let is_late = |member: &Member| {
+            member.counts && member.state != State::Left && !member.contact.is_waited_for
+        };
+        if needs_quorum && !self.needed_quorum && self.others.values().any(is_late) {
+            (self.is_joining, self.without_quorum_since) = (true, None);
+        }
+        self.needed_quorum = needs_quorum;
     }
 
     /// Notes whether this broker has the quorum now.
