@@ -14,21 +14,18 @@ import uuid
 from pathlib import Path
 
 import pytest
-import xxhash
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 import wire
 from broker import BINARY, free_port, until
 from brokers import Cluster, Member
+from moving import SLOTS, another, home_of, move, slot_of
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "statestore"))
 
-from statestore_client import (  # noqa: E402
-    DELETE_TOLD, DELETED, NOT_APPLIED, OK, Store, array, order, set_told,
-)
+from statestore_client import NOT_APPLIED, OK, Store, array, order  # noqa: E402
 
 HOUR = {"session_expiry_interval": 3_600}
-SLOTS = 32
 TENANT = "acme"
 KEYS = f"""
 [[keys]]
@@ -45,33 +42,6 @@ def brokers():
     for member in cluster:
         assert "panicked at" not in member.stderr, member.stderr
     cluster.close()
-
-
-def slot_of(client_id: str, tenant: str = "default") -> int:
-    return xxhash.xxh3_64_intdigest(f"{tenant}/{client_id}".encode()) % SLOTS
-
-
-def home_of(slot: int, brokers) -> Member:
-    """Returns the broker that has a slot; all of them know it."""
-    def known() -> set[str]:
-        answers = [json.loads(one.http("/v1/cluster/slots")[1])["slots"][slot] for one in brokers]
-        return {answer["broker"] for answer in answers}
-    until(lambda: len(known()) == 1)
-    name = known().pop()
-    return next(one for one in brokers if one.name == name)
-
-
-def move(slot: int, to: Member, by: Member | None = None) -> dict:
-    """Moves a slot, over any broker."""
-    moved = (by or to).command("move", str(slot), to.name, "--json")
-    assert moved.returncode == 0, moved.stdout + moved.stderr
-    answer = json.loads(moved.stdout)
-    assert answer["broker"] == to.name and answer["is_active"]
-    return answer
-
-
-def another(home: Member, brokers) -> Member:
-    return random.choice([one for one in brokers if one is not home])
 
 
 def connects(to: Member, client_id: str, **options) -> wire.Client:
@@ -260,78 +230,6 @@ def test_keys_queues_and_bindings_move_with_their_tenant(brokers):
         with bus.get_subscription_receiver("news", "all", max_wait_time=5) as receiver:
             assert [str(message) for message in receiver.receive_messages(1, max_wait_time=5)] == ["to all"]
     assert to.run("queue", "list", "--tenant", TENANT).stdout == home.run("queue", "list", "--tenant", TENANT).stdout
-
-
-def test_watchers_are_told_of_each_change_while_the_state_store_moves(brokers):
-    """Watchers at each broker, one that has asked nothing else, and clients that set keys and come and go meanwhile."""
-    tenant = "watched"
-    slot = slot_of("", tenant)
-    keys = [b"key/%d" % number for number in range(4)]
-
-    def connected(name: str, to: Member) -> Store:
-        client = wire.Client(to.address)
-        client.connect(name, username=f"{tenant}/{name}")
-        return Store(client)
-
-    watchers = [connected(f"watcher{index}", member) for index, member in enumerate(brokers)]
-    for watcher in watchers:
-        for key in keys:
-            watcher.watch(key)
-    # This one's watch ends during the moves, and another one's with STOP.
-    leaving, stopping = connected("leaving", brokers[0]), connected("stopping", brokers[1])
-    for store in (leaving, stopping):
-        store.watch(keys[0])
-    done, changes = threading.Event(), {key: [] for key in keys}
-    problems = []
-
-    def change(index: int) -> None:
-        try:
-            store = connected(f"setter{index}", brokers[index % 3])
-            for number in range(100_000):
-                if done.is_set():
-                    break
-                key = keys[index]
-                if number % 5 == 4:
-                    answer = store.ask("DEL", key)
-                    assert answer.payload == DELETED
-                    changes[key].append((DELETE_TOLD, answer.version))
-                else:
-                    content = b"%d" % number
-                    changes[key].append((set_told(content), store.set(key, content)))
-                time.sleep(0.01)
-            store.client.disconnect()
-        except BaseException as problem:
-            problems.append((index, repr(problem)))
-
-    setters = [threading.Thread(target=change, args=(index,)) for index in range(len(keys))]
-    for setter in setters:
-        setter.start()
-    try:
-        for number in range(6):
-            if number == 3:
-                leaving.client.drop()
-                assert stopping.ask("KEYNOTIFY", keys[0], "STOP").payload == OK
-            move(slot, another(home_of(slot, brokers), brokers))
-            time.sleep(0.3)
-    finally:
-        done.set()
-        for setter in setters:
-            setter.join()
-    assert not problems, problems
-    assert all(len(made) > 20 for made in changes.values())
-    for watcher in watchers:
-        told = {key: [] for key in keys}
-        for _ in range(sum(map(len, changes.values()))):
-            one = watcher.told(10)
-            told[one.key].append((one.payload, one.version))
-        assert told == changes
-        watcher.expect_quiet()
-        assert watcher.ask("KEYNOTIFY", keys[0], "STOP").payload == OK
-    last = connected("last", brokers[0])
-    last.set(keys[0], b"for nobody")
-    for store in (*watchers, last):
-        store.expect_quiet()
-        store.client.disconnect()
 
 
 def test_a_request_that_is_repeated_after_a_move_is_carried_out_once(brokers):

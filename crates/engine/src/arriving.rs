@@ -79,9 +79,8 @@ impl Context {
                 self.on_inquiry((from, run), inquiry, (scratch, packets), budget)
             }
             Destination::Inquirer(told) => {
-                if let Some(tenant) = self.engine.tenants.get(run.tenant) {
-                    self.on_told(&tenant, (run.publisher, *told), scratch, packets);
-                }
+                let tenant = self.engine.tenants.recover(run.tenant);
+                self.on_told((from, &tenant), (run.publisher, *told), scratch, packets);
                 Commits::default()
             }
             Destination::Sessions | Destination::Shared(_) | Destination::OldSession(_) => {

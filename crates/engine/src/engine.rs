@@ -194,7 +194,8 @@ impl Engine {
         let Some(cluster) = &self.cluster else { return 0 };
         let now = self.clock.now();
         for tenant in self.tenants.all() {
-            let is_moving = || tenant.remote.as_ref().is_some_and(|remote| remote.is_moving(now));
+            let is_moving =
+                || tenant.remote.as_ref().is_some_and(|remote| remote.holds_for_move(now));
             let is_asked = match tenant.home() {
                 Home::Elsewhere(home) => home == member || is_moving(),
                 _ => false,
@@ -208,6 +209,12 @@ impl Engine {
             }
         }
         let (given_up, left, forgetting) = cluster.is_down(member);
+        // Watches that have come with a slot meanwhile.
+        for tenant in self.tenants.all() {
+            if let Some(store) = tenant.used_state_store() {
+                store.forget_guests(&tenant, member);
+            }
+        }
         self.look_for_room();
         self.forget_filters(forgetting);
         for run in left {

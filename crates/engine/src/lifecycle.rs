@@ -520,7 +520,8 @@ impl Context {
             let class = DurabilityClass::Memory;
             let (mut run, mut buffer) = Run::of(&publication, class, self.worker.now);
             let mut messages = run.in_buffer(&mut buffer, self.worker.now);
-            if elsewhere.give(&self.worker, name, &mut messages, 0) {
+            if elsewhere.give((&self.worker, self.engine.shards.sources()), name, &mut messages, 0)
+            {
                 return Some(run.into_commits());
             }
         }

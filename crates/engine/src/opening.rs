@@ -292,7 +292,8 @@ fn resume(engine: &Engine, session: &SessionRef, now: MonoTime) {
     let was_away = state.away_since.is_some();
     let away_since = *state.away_since.get_or_insert(now);
     // When its client connected last is not stored. Another broker may still tell of a connection that was before that.
-    state.connected_at = engine.clock.wall_micros();
+    let (wall, cluster) = (engine.clock.wall_micros(), engine.cluster.as_ref());
+    state.connected_at = cluster.map_or(wall, |cluster| cluster.connect_time(wall));
     if !was_away {
         session.store(&state);
     }

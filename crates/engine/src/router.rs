@@ -104,8 +104,9 @@ impl Router {
         self.deliver_to_sessions(worker, publisher, targets, messages, (alone, budget));
         let here = targets.route().groups();
         let user = publisher.holder.map_or("", |holder| holder.name());
-        let origin = Origin { worker, publisher: publisher.client_id, user };
-        let remote = tenant.remote.as_ref().filter(|_| messages.after().is_empty());
+        let sources = tenant.shards.sources();
+        let origin = Origin { worker, publisher: publisher.client_id, user, sources };
+        let remote = tenant.remote.as_ref();
         if let Some(remote) = remote.filter(|_| messages.stamp().is_some()) {
             remote.send_retained(origin, targets.remote(), messages);
         }
@@ -507,8 +508,8 @@ fn give_elsewhere(
     messages: &mut Messages<'_>,
     index: usize,
 ) {
-    if let Some(remote) = tenant.remote.as_ref().filter(|_| messages.after().is_empty()) {
-        remote.give(worker, shared, messages, index);
+    if let Some(remote) = &tenant.remote {
+        remote.give((worker, tenant.shards.sources()), shared, messages, index);
     }
 }
 

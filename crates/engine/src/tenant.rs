@@ -142,10 +142,13 @@ impl Tenant {
     /// has their watches. Otherwise they are disconnected. Bindings stay as they are.
     pub(crate) fn look_for_home(&self, now: MonoTime) {
         let Some(remote) = &self.remote else { return };
-        if let before @ Home::Elsewhere(_) = remote.look_for_home()
-            && before != remote.home()
-            && !remote.is_moving(now)
-        {
+        let (before, home) = (remote.look_for_home(), remote.home());
+        let is_lost = match before {
+            Home::Elsewhere(_) => !remote.holds_for_move(now),
+            Home::Closed => false,
+            Home::Each | Home::Here => return,
+        };
+        if before != home && (is_lost || remote.is_out(home)) {
             self.inquirers.disconnect();
         }
     }

@@ -46,6 +46,8 @@ pub enum InquiryKind {
 pub struct Told {
     /// The number of the client's connection.
     pub connection: u64,
+    /// The number of its session, as the broker with the state store knows it.
+    pub session: u64,
     /// What the message is.
     pub kind: ToldKind,
 }
@@ -59,8 +61,10 @@ pub enum ToldKind {
     Keys,
     /// A notification of a key that the client watches.
     Notification,
-    /// There is no response, because a shard is closed: the client is to send the request again, on another connection.
+    /// There is no response, or the watches are gone: the client is to connect again.
     Busy,
+    /// A question without a message: has the connection ended?
+    Check,
 }
 
 impl<'a> Inquiry<'a> {
@@ -110,17 +114,20 @@ impl<'a> Inquiry<'a> {
 impl Told {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.connection);
+        put_u64(out, self.session);
         out.push(self.kind as u8);
     }
 
     pub(crate) fn decode(fields: &mut Reader<'_>) -> Result<Self, FrameError> {
         Ok(Self {
             connection: fields.u64()?,
+            session: fields.u64()?,
             kind: match fields.u8()? {
                 0 => ToldKind::Response,
                 1 => ToldKind::Keys,
                 2 => ToldKind::Notification,
                 3 => ToldKind::Busy,
+                4 => ToldKind::Check,
                 _ => return Err(FrameError::Value),
             },
         })

@@ -38,6 +38,8 @@ struct State {
     held: Gate<HeldRun>,
     /// Bytes of these.
     held_bytes: usize,
+    /// The last run that was held and has been added.
+    last_released: u64,
     counts: LinkCounts,
     /// The connection, with the thread that owns it.
     connection: Option<(Arc<dyn Owner>, ConnectionId)>,
@@ -45,14 +47,25 @@ struct State {
     is_closed: bool,
 }
 
-/// A run for a client that has asked the state store, which must not leave at once.
+/// A run that must not leave at once.
 #[derive(Debug)]
 pub(super) struct HeldRun {
     pub tenant: Arc<str>,
-    pub client_id: Box<str>,
-    pub told: Told,
+    pub publisher: Box<str>,
+    pub to: HeldFor,
     pub is_v5: bool,
     pub packets: Box<[u8]>,
+}
+
+/// Whom such a run is for.
+#[derive(Debug)]
+pub(super) enum HeldFor {
+    /// A client that has asked the state store.
+    Inquirer(Told),
+    /// All sessions with a subscription.
+    Sessions,
+    /// A member of a shared subscription, `$share/…`.
+    Shared(Box<str>),
 }
 
 /// Counts of a link since the start of the broker.
@@ -102,9 +115,10 @@ impl Link {
         self.state.lock().outgoing.last()
     }
 
-    /// Whether everything up to this run has been acknowledged, and nothing is held.
+    /// Whether everything up to this run has been acknowledged, and everything that was held.
     pub(super) fn is_drained(&self, last: u64) -> bool {
-        self.progress.is_done(last) && self.state.lock().held_bytes == 0
+        let state = self.state.lock();
+        state.held.is_empty() && self.progress.is_done(last.max(state.last_released))
     }
 
     /// Adds a run of `count` messages, and wakes the owner of the connection. Returns the sequence number, or `None` if
@@ -140,6 +154,9 @@ impl Link {
     /// Adds a run that leaves when `after` is durable, and behind all runs that were added in this way before.
     pub(super) fn add_after(&self, sources: &Sources, after: Commits, run: HeldRun) {
         let mut state = self.state.lock();
+        if state.is_closed && !matches!(run.to, HeldFor::Shared(_)) {
+            return;
+        }
         state.held_bytes += run.packets.len();
         state.held.push(after, run);
         self.release(sources, &mut state);
@@ -160,10 +177,15 @@ impl Link {
                 }
                 Polled::Pending | Polled::Empty => None,
             };
-            let Some(HeldRun { tenant, client_id, told, is_v5, packets }) = held else { return };
+            let Some(HeldRun { tenant, publisher, to, is_v5, packets }) = held else { return };
             state.held_bytes -= packets.len();
-            let to = Destination::Inquirer(told);
-            state.outgoing.add(Run::unnumbered(&tenant, &client_id, to, is_v5, &packets));
+            let to = match &to {
+                HeldFor::Inquirer(told) => Destination::Inquirer(*told),
+                HeldFor::Sessions => Destination::Sessions,
+                HeldFor::Shared(group) => Destination::Shared(group),
+            };
+            let run = Run::unnumbered(&tenant, &publisher, to, is_v5, &packets);
+            state.last_released = state.outgoing.add(run);
         }
     }
 

@@ -327,6 +327,11 @@ impl Cluster {
         self.at(member).is_up.store(is_up, Ordering::SeqCst);
     }
 
+    /// Whether other brokers use anything for a tenant, as far as they have told.
+    pub fn knows_tenant(&self, tenant: &str) -> bool {
+        self.members.iter().any(|place| place.used.lock().contains_key(tenant))
+    }
+
     /// Whether another broker was in the cluster, and is not any more.
     pub(crate) fn is_out(&self, member: MemberRef) -> bool {
         self.at(member).is_out.load(Ordering::SeqCst)

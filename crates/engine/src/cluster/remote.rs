@@ -10,7 +10,7 @@ use barid_core::topic_index::{Load, Route, SharedGroup, Strategy, Subscriber};
 use barid_peers::{Destination, Inquiry, Retaining, Run, Told};
 use mqtt_proto::QoS;
 
-use super::link::{HeldRun, Link};
+use super::link::{HeldFor, HeldRun, Link};
 use super::{Cluster, Home, KeptWill, Owner, RemoteIndex, RemoteSubscriber};
 use crate::durable::Commits;
 use crate::names::is_local;
@@ -54,6 +54,8 @@ pub struct Origin<'a> {
     pub publisher: &'a str,
     /// The user to whom retained messages belong; empty: none.
     pub user: &'a str,
+    /// What messages may have to wait for before they leave.
+    pub sources: &'a Sources,
 }
 
 impl Remote {
@@ -75,17 +77,15 @@ impl Remote {
         decode(self.home.swap(encode(home), Ordering::AcqRel))
     }
 
-    /// Whether this broker holds because what belongs to the tenant as a whole is being moved, to a broker that is not down.
-    pub(crate) fn is_moving(&self, now: MonoTime) -> bool {
-        let is_there = match self.home() {
-            Home::Elsewhere(home) => !self.cluster.is_out(home),
-            _ => true,
-        };
+    /// Whether this broker publishes nothing now because what belongs to the tenant as a whole is being moved.
+    pub(crate) fn holds_for_move(&self, now: MonoTime) -> bool {
         let slots = self.cluster.slots();
-        is_there
-            && slots.is_some_and(|slots| {
-                self.cluster.is_held_for(slots.slot_of_tenant(&self.tenant), now)
-            })
+        slots.is_some_and(|slots| self.cluster.is_held_for(slots.slot_of_tenant(&self.tenant), now))
+    }
+
+    /// Whether a home is another broker that is out of the cluster.
+    pub(crate) fn is_out(&self, home: Home) -> bool {
+        matches!(home, Home::Elsewhere(member) if self.cluster.is_out(member))
     }
 
     /// [`Cluster::is_held`].
@@ -227,7 +227,7 @@ impl Remote {
     /// member, or if there is no room and the message may be lost (QoS 0).
     pub(crate) fn give(
         &self,
-        worker: &Worker,
+        (worker, sources): (&Worker, &Sources),
         shared: &str,
         messages: &mut Messages<'_>,
         index: usize,
@@ -236,7 +236,7 @@ impl Remote {
         let groups = route.iter().flat_map(|route| route.groups());
         let mut of_name = groups.filter(|group| name_of(group) == shared);
         let Some(member) = of_name.next().and_then(|group| self.pick(group)) else { return false };
-        let origin = Origin { worker, publisher: "", user: "" };
+        let origin = Origin { worker, publisher: "", user: "", sources };
         let to = (member, Destination::Shared(shared));
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
         self.send_to(origin, to, messages, index..index + 1, may_be_lost) == 0
@@ -301,8 +301,9 @@ impl Remote {
         (is_v5, packets): (bool, &[u8]),
     ) {
         let link = self.link_to_inquirer(member, told.connection);
-        let (tenant, client_id) = (Arc::clone(&self.tenant), client_id.into());
-        let run = HeldRun { tenant, client_id, told, is_v5, packets: packets.into() };
+        let (tenant, publisher) = (Arc::clone(&self.tenant), client_id.into());
+        let to = HeldFor::Inquirer(told);
+        let run = HeldRun { tenant, publisher, to, is_v5, packets: packets.into() };
         link.add_after(sources, after, run);
     }
 
@@ -360,8 +361,23 @@ impl Remote {
         let count = range.len();
         let stamp = messages.stamp().filter(|_| to == Destination::Sessions);
         let retaining = stamp.map(|stamp| Retaining { stamp, user: origin.user });
+        // Responses of the state store are not overtaken by later ones.
+        let after = messages.are_responses().then(|| messages.after().clone());
         let (is_v5, packets) = messages.as_published(range);
         let (tenant, publisher) = (&*self.tenant, origin.publisher);
+        if let Some(after) = after {
+            if !link.has_room() {
+                return count;
+            }
+            let to = match to {
+                Destination::Shared(group) => HeldFor::Shared(group.into()),
+                _ => HeldFor::Sessions,
+            };
+            let (tenant, publisher) = (Arc::clone(&self.tenant), publisher.into());
+            let run = HeldRun { tenant, publisher, to, is_v5, packets: packets.into() };
+            link.add_after(origin.sources, after, run);
+            return 0;
+        }
         let run = Run { retaining, ..Run::unnumbered(tenant, publisher, to, is_v5, packets) };
         match link.add(run, count, may_be_lost) {
             Some(sequence) => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use barid_core::commits::Commits;
 use barid_core::durable::keys::{
     self, AnsweredKey, EntityKey, EntryKey, MessageKey, QueueBodyKey, QueueEntryKey,
     QueueNumbersKey, QueueSeenKey, QueueSessionKey, ReceivedKey, SessionKey, StateClockKey,
@@ -19,6 +20,7 @@ use barid_core::ids::{MessageId, QueueNumber, SessionNumber, ShardIndex, TenantN
 use barid_core::message::Message;
 use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::{AnsweredRecord, StateRecord};
+use barid_peers::{Told, ToldKind};
 use hashbrown::{HashMap, HashSet};
 use thiserror::Error;
 
@@ -26,6 +28,7 @@ use super::leaving::Leaving;
 use super::records::{Damaged, Record, Records};
 use super::watches::{WATCHES, Watch};
 use crate::bindings;
+use crate::cluster::Slots;
 use crate::durable::DurableShard;
 use crate::engine::Engine;
 use crate::entities::shard_of_path;
@@ -46,11 +49,19 @@ pub enum AdoptError {
     Damaged(#[from] Damaged),
 }
 
+/// What becomes of watches that come with a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watches {
+    /// They go on. Every broker holds since they were read, so no change was missed.
+    Adopt,
+    /// The clients are disconnected, those that are still there.
+    End,
+}
+
 /// Takes over the contents of a slot from the broker of the name `from`: into the stores, and into memory. `me` is the
 /// name of this broker. Nothing of the slot may be here. Returns the number of sessions.
 ///
-/// The contents are in force at once, and safe when all that is noted now is durable. `with_watches`: the connections that watch
-/// keys are still there, because this is a part of the move. Later, they are not.
+/// The contents are in force at once, and safe when all that is noted now is durable. `watches`: what becomes of watches.
 ///
 /// # Errors
 /// A record cannot be read. Nothing was taken over.
@@ -58,9 +69,9 @@ pub fn adopt(
     engine: &Engine,
     records: &Records,
     (from, me): (&str, &str),
-    with_watches: bool,
+    watches: Watches,
 ) -> Result<usize, AdoptError> {
-    adopt_as(engine, records, Some((from, me)), with_watches)
+    adopt_as(engine, records, Some((from, me)), watches)
 }
 
 /// Takes the contents of a slot that [have left](Leaving::leave) this broker back into memory, because they stay. Sessions
@@ -69,7 +80,8 @@ pub fn adopt(
 /// # Errors
 /// A record cannot be read. Nothing was taken back.
 pub fn stay(engine: &Engine, leaving: &Leaving, records: &Records) -> Result<usize, AdoptError> {
-    let back = adopt_as(engine, records, None, false);
+    // The watches have not left.
+    let back = adopt_as(engine, records, None, Watches::Adopt);
     leaving.forget_sessions(|session| session.durable().is_none());
     back
 }
@@ -78,7 +90,7 @@ fn adopt_as(
     engine: &Engine,
     records: &Records,
     moved: Option<(&str, &str)>,
-    with_watches: bool,
+    watches: Watches,
 ) -> Result<usize, AdoptError> {
     records.for_each::<AdoptError>(|record| {
         match record.keyspace {
@@ -91,7 +103,7 @@ fn adopt_as(
     let mut adopting = Adopting {
         engine,
         moved,
-        with_watches,
+        watches,
         readers: shards.iter().map(|shard| Reader::new(engine, shard)).collect(),
         shards: &shards,
         sessions: HashMap::new(),
@@ -112,7 +124,7 @@ struct Adopting<'a> {
     engine: &'a Engine,
     /// The names of the broker that had the slot, and of this one; `None`: the contents were here.
     moved: Option<(&'a str, &'a str)>,
-    with_watches: bool,
+    watches: Watches,
     shards: &'a [Arc<DurableShard>],
     /// Collect the sessions, keys and entities, one reader for each shard of this broker.
     readers: Vec<Reader<'a>>,
@@ -203,7 +215,7 @@ impl Adopting<'_> {
                 let EntityKey { tenant, path } = EntityKey::decode(key)?;
                 self.entity(shard, (tenant, path), EntityRecord::decode(value)?);
             }
-            WATCHES if self.with_watches => self.watch(&Watch::decode(value)?),
+            WATCHES => self.watch(&Watch::decode(value)?),
             _ => self.in_queue(record)?,
         }
         Ok(())
@@ -211,21 +223,28 @@ impl Adopting<'_> {
 
     /// Takes a watch, before anything can be told of its key here.
     fn watch(&self, watch: &Watch<'_>) {
-        let Some(cluster) = &self.engine.cluster else { return };
+        let (Some((_, me)), Some(cluster)) = (self.moved, &self.engine.cluster) else { return };
         let Watch { broker, client_id, connection, session, is_stored, key, .. } = *watch;
         let tenant = self.engine.tenants.recover(watch.tenant);
         let store = tenant.state_store();
-        if self.moved.is_some_and(|(_, me)| me == broker) {
+        let goes_on = self.watches == Watches::Adopt;
+        if broker == me {
             let connection = ConnectionId(connection);
             let watch = |session| {
                 store.adopt_watch(&tenant, Watching::Here { session, connection }, key);
             };
             let unwatch = || store.forget_watcher(&tenant, connection.0, [key].into_iter());
-            tenant.inquirers.adopt(connection, key, watch, unwatch);
+            match goes_on {
+                true => tenant.inquirers.adopt((connection, client_id), key, watch, unwatch),
+                false => tenant.inquirers.disconnect_one(connection, client_id),
+            }
         } else if let Some(member) = cluster.place(broker) {
             let session = guest_number(broker, session);
             let client_id = client_id.into();
             let guest = Arc::new(Guest { member, connection, client_id, session, is_stored });
+            if !goes_on {
+                return tell(self.engine, &tenant, &guest, ToldKind::Busy);
+            }
             store.adopt_guest(&tenant, &guest, key);
             if cluster.is_out(member) {
                 store.forget_guests(&tenant, member);
@@ -461,6 +480,29 @@ impl<'a> Adopting<'a> {
         }
         sessions.len()
     }
+}
+
+/// Asks the other brokers whether connections have ended whose watches have come with a slot: they have perhaps told the broker
+/// that had it. To be called when they know where it is.
+pub fn check_watches(engine: &Engine, slots: &Slots, slot: u16) {
+    for tenant in engine.tenants.all() {
+        if slots.slot_of_tenant(&tenant.name) == slot
+            && let Some(store) = tenant.used_state_store()
+        {
+            for guest in store.watching() {
+                tell(engine, &tenant, &guest, ToldKind::Check);
+            }
+        }
+    }
+}
+
+/// Tells a connection of another broker something without a message.
+fn tell(engine: &Engine, tenant: &Tenant, guest: &Guest, kind: ToldKind) {
+    let Some(remote) = &tenant.remote else { return };
+    let told = Told { connection: guest.connection, session: guest.session, kind };
+    let to = (&*guest.client_id, told);
+    let sources = engine.shards.sources();
+    remote.tell_inquirer(sources, guest.member, to, Commits::default(), (true, &[]));
 }
 
 /// The numbers of the stored sessions of a tenant at this broker, by the numbers that other brokers know them under.

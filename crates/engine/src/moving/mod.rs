@@ -9,7 +9,8 @@
 //!    Leaving::read    ──── records ────►               (kept in a file)
 //!    (the map of slots changes)
 //!    forget                                            adopt
-//!    (everybody publishes again)
+//!    (everybody knows where the slot is, and publishes again)
+//!                                                      check_watches
 //!    remove
 //! ```
 //!
@@ -29,6 +30,6 @@ mod records;
 mod tests;
 mod watches;
 
-pub use adopting::{AdoptError, adopt, stay};
+pub use adopting::{AdoptError, Watches, adopt, check_watches, stay};
 pub use leaving::{Leaving, ReadError, forget, homes_have_changed, occupied, remove};
 pub use records::{Damaged, Records};

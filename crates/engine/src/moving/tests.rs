@@ -210,7 +210,7 @@ fn seen(broker: &Broker) -> BTreeSet<String> {
 #[test]
 fn a_slot_goes_from_broker_to_broker_and_leaves_nothing_behind() {
     let [from, to] = [("a", 2), ("b", 3)].map(|(name, shards)| Broker::new(name, shards));
-    assert_eq!(adopt(&from.engine, &contents(), ("z", "a"), true).unwrap(), 2);
+    assert_eq!(adopt(&from.engine, &contents(), ("z", "a"), Watches::Adopt).unwrap(), 2);
     let queue = QueueDefinition { name: "jobs".into(), properties: QueueProperties::default() };
     let definitions = Definitions { queues: vec![queue], ..Definitions::default() };
     let tenant = from.engine.tenants.recover("acme");
@@ -235,7 +235,7 @@ fn a_slot_goes_from_broker_to_broker_and_leaves_nothing_behind() {
     assert_eq!(again, records);
     let moved = Moved { broker: "b".into(), generation: 1 };
     assert!(to.slots.note(0, moved.clone()) && from.slots.note(0, moved));
-    assert_eq!(adopt(&to.engine, &records, ("a", "b"), true).unwrap(), 2);
+    assert_eq!(adopt(&to.engine, &records, ("a", "b"), Watches::Adopt).unwrap(), 2);
     homes_have_changed(&to.engine);
     commit(&to.engine);
     assert_eq!(seen(&to), before.0);
@@ -260,12 +260,15 @@ fn records_that_cannot_be_read_change_nothing() {
     let (key, value) = (b"\x04acme\x01x", b"\xff");
     records.push(Record { shard: 0, keyspace: keys::SESSIONS, key, value });
     assert!(matches!(
-        adopt(&broker.engine, &records, ("z", "a"), true),
+        adopt(&broker.engine, &records, ("z", "a"), Watches::Adopt),
         Err(AdoptError::Record(_))
     ));
     let bytes = contents().as_bytes().to_vec();
     let cut = Records::from_bytes(bytes[..bytes.len() - 1].to_vec());
-    assert_eq!(adopt(&broker.engine, &cut, ("z", "a"), true), Err(AdoptError::Damaged(Damaged)));
+    assert_eq!(
+        adopt(&broker.engine, &cut, ("z", "a"), Watches::Adopt),
+        Err(AdoptError::Damaged(Damaged))
+    );
     commit(&broker.engine);
     let left: Vec<_> = broker.count().into_iter().filter(|(_, count)| *count > 0).collect();
     assert_eq!(left, [("shard", 2)]);

@@ -689,6 +689,7 @@ impl Client {
         if will {
             counters.abnormal_disconnects.add(1);
         }
+        // First: it notes the keys that have come to this broker.
         self.end_inquiries(turn);
         if let Some(store) = self.tenant.used_state_store() {
             let keys = self.watched.iter().flat_map(|watched| watched.iter()).map(|key| &**key);

@@ -152,6 +152,7 @@ pub(super) fn open_session(
         session.set_holder(&mut state, opening.holder);
         state.expiry = wanted.expiry;
         state.connected_at = connected_at;
+        state.connected_since = context.engine.clock.wall();
         let away_since = state.away_since.take();
         let old_will = std::mem::replace(&mut state.will, wanted.will);
         let stored = session.store(&state);

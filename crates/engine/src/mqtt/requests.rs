@@ -140,6 +140,7 @@ impl Client {
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
         context.engine.request_times.time(&waits_for, reasons.len() as u64, since);
+        // Before this round ends, after which the state store may move: then another broker tells of changes.
         if home == Home::Here && self.watched.is_some() {
             self.note_inquirer();
         }

@@ -46,6 +46,9 @@ impl Client {
         for filter in &revoked {
             self.deny_subscribed(turn, filter);
         }
+        // Before: a watch that comes to this broker now is compared with them.
+        self.permissions = Some(Arc::clone(&permissions));
+        self.renew_inquirer();
         self.revoke_watches(turn, &permissions);
         self.revoke_will(turn, &permissions);
         // The owner ends waits, and reads again, in the turn for which it is woken.
@@ -57,8 +60,6 @@ impl Client {
         if self.metered.set_own(now, &self.tenant.quotas, own) {
             self.session.wake_owner();
         }
-        self.permissions = Some(permissions);
-        self.renew_inquirer();
     }
 
     fn revoke_watches(&mut self, turn: &Turn<'_>, permissions: &Permissions) {

@@ -82,6 +82,8 @@ pub struct Run {
     pub commits: Commits,
     /// Batches that must be durable before the messages leave, because the messages reveal their changes.
     pub after: Commits,
+    /// Whether the messages are responses of the state store.
+    pub are_responses: bool,
     /// The places of the messages on the links to other brokers.
     pub sent: Commits,
     /// The other brokers to which the messages were sent, now or before, as the bits of their places.
@@ -227,6 +229,7 @@ impl Run {
         self.reached = ShardSet::default();
         self.commits.clear();
         self.after.clear();
+        self.are_responses = false;
         self.sent.clear();
         self.others = 0;
         self.stamp = Stamp::NONE;
@@ -385,6 +388,11 @@ impl Messages<'_> {
     /// Batches that must be durable before the messages leave.
     pub fn after(&self) -> &Commits {
         &self.run.after
+    }
+
+    /// Whether the messages are responses of the state store.
+    pub fn are_responses(&self) -> bool {
+        self.run.are_responses
     }
 
     /// The durability class of the topic.

@@ -28,7 +28,7 @@ use barid_core::drop_reason::DropReason;
 use barid_core::message::Message;
 use barid_core::queue::{QueueLimits, Room};
 use barid_core::session::{Outbound, ReceivedIds, Waiting, WindowLimits};
-use barid_core::time::MonoTime;
+use barid_core::time::{MonoTime, WallTime};
 use barid_core::topic_index;
 use mqtt_proto::ReasonCode;
 use mqtt_proto::flow::OutboundAliases;
@@ -104,7 +104,9 @@ pub struct State {
     belongs: Option<Belonging>,
     /// Session Expiry Interval in seconds; `u32::MAX`: the session does not expire.
     pub expiry: u32,
-    /// Wall time at which the present or last client connected, in microseconds since the Unix epoch.
+    /// When the present or last client connected.
+    pub connected_since: WallTime,
+    /// The same by the fastest clock of the cluster, in microseconds since the Unix epoch: it orders the connections of a client.
     pub connected_at: u64,
     /// Time since which the client is away; `None` while it is connected.
     pub away_since: Option<MonoTime>,

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use barid_core::drop_reason::DropReason;
-use barid_core::ids::SessionNumber;
 use barid_core::state_store::{Limits, Requesting};
 use barid_core::time::WallTime;
 use barid_peers::{Inquiry, InquiryKind, Run as RemoteRun, Told, ToldKind};
@@ -32,9 +31,6 @@ const REQUEST_STEPS: usize = 2;
 const NOTIFICATION_STEPS: usize = 2;
 const SCAN_STEPS: usize = 64;
 
-/// Stands for the session of a connection that its broker does not know any more. No session has this number.
-const UNKNOWN: SessionNumber = 0;
-
 /// Bytes of a request that count as a further step.
 const BYTES_OF_STEP: usize = 4 * 1024;
 
@@ -56,11 +52,6 @@ impl Context {
         let guest = Arc::new(Guest::of(member, &name, remote.publisher, inquiry));
         let used = tenant.used_state_store();
         match inquiry.kind {
-            InquiryKind::ConnectionEnded if inquiry.session == UNKNOWN => {
-                let connection = inquiry.connection;
-                used.iter().for_each(|it| it.forget_stray(&tenant, member, connection));
-                return Commits::default();
-            }
             InquiryKind::ConnectionEnded => {
                 used.iter().for_each(|it| it.forget_guest(&tenant, &guest, self.worker.now));
                 return Commits::default();
@@ -192,7 +183,7 @@ impl Context {
             return tenant.dropped(&self.worker, reason, None, &guest.client_id);
         }
         let sources = self.engine.shards.sources();
-        let told = Told { connection: guest.connection, kind };
+        let told = Told { connection: guest.connection, session: guest.session, kind };
         remote.tell_inquirer(sources, guest.member, (&guest.client_id, told), after, packets);
     }
 
@@ -229,40 +220,43 @@ impl Context {
         }
     }
 
-    /// Tells the broker with the state store that a connection has ended of which it still reports changes: it did while the
-    /// state store moved.
-    fn end_stray_watches(&self, tenant: &Tenant, client_id: &str, connection: u64) {
-        let (Home::Elsewhere(home), Some(remote)) = (tenant.home(), &tenant.remote) else { return };
-        if remote.takes_requests(&self.worker, home) {
-            let inquiry = Inquiry {
-                kind: InquiryKind::ConnectionEnded,
-                connection,
-                since: 0,
-                session: UNKNOWN,
-                packet_id: 0,
-                is_repeated: false,
-                survives: false,
-                is_stored: false,
-                max_packet_size: 0,
-                user: "",
-                user_limits: (0, 0),
-            };
-            remote.inquire(&self.worker, home, client_id, inquiry, &[]);
-        }
+    /// Tells a broker that a connection has ended that watches keys there: it has ended while the state store moved.
+    fn end_stray_watches(&self, tenant: &Tenant, from: MemberRef, client_id: &str, told: Told) {
+        let Some(remote) =
+            tenant.remote.as_ref().filter(|it| it.takes_requests(&self.worker, from))
+        else {
+            return;
+        };
+        let inquiry = Inquiry {
+            kind: InquiryKind::ConnectionEnded,
+            connection: told.connection,
+            since: 0,
+            session: told.session,
+            packet_id: 0,
+            is_repeated: false,
+            survives: false,
+            is_stored: false,
+            max_packet_size: 0,
+            user: "",
+            user_limits: (0, 0),
+        };
+        remote.inquire(&self.worker, from, client_id, inquiry, &[]);
     }
 
     /// Hands a client of this broker what the state store of another one tells it. The messages are in `run`, in `packets`.
     pub(crate) fn on_told(
         &mut self,
-        tenant: &Arc<Tenant>,
+        (from, tenant): (MemberRef, &Arc<Tenant>),
         (client_id, told): (&str, Told),
         run: &mut Run,
         packets: &mut [u8],
     ) {
         let found = tenant.inquirers.find(ConnectionId(told.connection));
+        // A broker that was started again gives the same numbers again.
+        let found = found.filter(|(session, _)| *session.client_id == *client_id);
         let Some((session, Inquirer { permissions, pending, .. })) = found else {
-            if told.kind == ToldKind::Notification {
-                self.end_stray_watches(tenant, client_id, told.connection);
+            if matches!(told.kind, ToldKind::Notification | ToldKind::Check) {
+                self.end_stray_watches(tenant, from, client_id, told);
             }
             return;
         };
@@ -276,7 +270,7 @@ impl Context {
         run.class = DurabilityClass::Memory;
         let answered = if told.kind == ToldKind::Notification { 0 } else { run.len() };
         match told.kind {
-            ToldKind::Busy => {}
+            ToldKind::Busy | ToldKind::Check => {}
             ToldKind::Response => respond(self, tenant, (&session, permissions), run, packets),
             ToldKind::Keys => {
                 let now = self.worker.now;

@@ -104,6 +104,7 @@ impl Responses {
         self.run.put(&publication, context.worker.now, &mut self.buffer);
         self.cost += self.payload.len();
         self.run.after.join(after);
+        self.run.are_responses = true;
         let size = OVERHEAD + publication.size();
         self.payload.shrink_to(64 * 1024);
         size

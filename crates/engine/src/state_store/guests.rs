@@ -82,6 +82,8 @@ struct Seats {
 #[derive(Debug)]
 struct Seat {
     connection: u64,
+    /// Whether that has ended. Its requests may still be under way on another link.
+    has_ended: bool,
     watched: Watched,
 }
 
@@ -94,7 +96,7 @@ impl Guests {
     pub(super) fn is_last(&self, guest: &Guest) -> bool {
         let seats = self.0.lock();
         let seat = seats.by_session.get(&(guest.member, guest.session));
-        seat.is_some_and(|seat| seat.connection == guest.connection)
+        seat.is_some_and(|seat| seat.connection == guest.connection && !seat.has_ended)
     }
 
     /// Whether nothing is known of a session any more.
@@ -130,20 +132,23 @@ impl StateStore {
         let mut before = None;
         let mut watched = {
             let mut seats = self.guests.0.lock();
-            let new = || Seat { connection: guest.connection, watched: None };
+            let (connection, has_ended) = (guest.connection, false);
+            let new = || Seat { connection, has_ended, watched: None };
             let seat = seats.by_session.entry(of).or_insert_with(new);
             if seat.connection < guest.connection {
                 before = Some(std::mem::replace(seat, new()));
             }
             if seat.connection == guest.connection { seat.watched.take() } else { None }
         };
-        if let Some(Seat { connection, watched }) = before {
+        if let Some(Seat { connection, watched, .. }) = before {
             self.unwatch(tenant, guest.member, connection, &watched);
         }
         let result = ask(&mut watched);
         let mut seats = self.guests.0.lock();
         match seats.by_session.get_mut(&of) {
-            Some(seat) if seat.connection == guest.connection => seat.watched = watched,
+            Some(seat) if seat.connection == guest.connection && !seat.has_ended => {
+                seat.watched = watched;
+            }
             _ => {
                 drop(seats);
                 self.unwatch(tenant, guest.member, guest.connection, &watched);
@@ -160,14 +165,18 @@ impl StateStore {
         });
     }
 
-    /// Ends the watches of a connection of another broker that does not know it any more, and so does not know its session.
-    pub(crate) fn forget_stray(&self, tenant: &Account, member: MemberRef, connection: u64) {
-        let mut seats = self.guests.0.lock();
-        let mut of_member = seats.by_session.iter_mut().filter(|((of, _), _)| *of == member);
-        let seat = of_member.find(|(_, seat)| seat.connection == connection);
-        let watched = seat.and_then(|(_, seat)| seat.watched.take());
-        drop(seats);
-        self.unwatch(tenant, member, connection, &watched);
+    /// The connections of other brokers that watch keys.
+    pub(crate) fn watching(&self) -> Vec<Arc<Guest>> {
+        let mut all = HashMap::new();
+        for partition in &self.partitions {
+            let partition = partition.lock();
+            for watching in partition.watches().flat_map(|(_, watching)| watching) {
+                if let Watching::Elsewhere(guest) = watching {
+                    all.entry(guest.id()).or_insert_with(|| Arc::clone(guest));
+                }
+            }
+        }
+        all.into_values().collect()
     }
 
     /// Forgets all watches, and all connections of other brokers: another broker has the state store now.
@@ -182,11 +191,12 @@ impl StateStore {
     pub(crate) fn forget_guest(&self, tenant: &Account, guest: &Guest, now: MonoTime) {
         let of = (guest.member, guest.session);
         let mut seats = self.guests.0.lock();
-        let seat = seats.by_session.get_mut(&of);
-        let seat = seat.filter(|seat| seat.connection == guest.connection);
-        let watched = seat.and_then(|seat| seat.watched.take());
-        seats.ended.push_back((now, of, guest.connection));
         seats.forget_ended(now);
+        let seat = seats.by_session.get_mut(&of);
+        let Some(seat) = seat.filter(|seat| seat.connection == guest.connection) else { return };
+        let watched = seat.watched.take();
+        seat.has_ended = true;
+        seats.ended.push_back((now, of, guest.connection));
         drop(seats);
         self.unwatch(tenant, guest.member, guest.connection, &watched);
     }
@@ -198,7 +208,7 @@ impl StateStore {
         let gone: Vec<_> =
             seats.by_session.extract_if(|(of, _), _| *of == member).map(|(_, seat)| seat).collect();
         drop(seats);
-        for Seat { connection, watched } in gone {
+        for Seat { connection, watched, .. } in gone {
             self.unwatch(tenant, member, connection, &watched);
         }
     }

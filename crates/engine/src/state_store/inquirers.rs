@@ -1,10 +1,11 @@
-//! Clients of this broker that use the state store of another one, or may do so when it has moved.
+//! Clients of this broker that use the state store of another one, and clients with watches, which may move to another one.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use mqtt_proto::ReasonCode;
+use statestore_proto::Verb;
 
 use crate::access::Permissions;
 use crate::ids::ConnectionId;
@@ -16,12 +17,12 @@ use crate::sync::Mutex;
 pub struct Inquirers {
     all: Mutex<HashMap<ConnectionId, Inquirer>>,
     /// Keys that they watch and that have come to this broker.
-    adopted: Mutex<HashMap<ConnectionId, Vec<Box<[u8]>>>>,
+    adopted: Mutex<HashMap<ConnectionId, HashSet<Box<[u8]>>>>,
     /// Whether there has ever been one.
     had_any: AtomicBool,
 }
 
-/// A client that has asked the state store of another broker.
+/// A client that has asked the state store of another broker, or watches keys.
 #[derive(Clone, Debug)]
 pub struct Inquirer {
     /// Its session.
@@ -78,23 +79,31 @@ impl Inquirers {
     /// A key that a client watches has come to this broker. `watch` notes the watch in the state store, and `unwatch` ends it.
     pub(crate) fn adopt(
         &self,
-        connection: ConnectionId,
+        (connection, client_id): (ConnectionId, &str),
         key: &[u8],
         watch: impl FnOnce(Weak<Session>),
         unwatch: impl FnOnce(),
     ) {
-        let Some((session, _)) = self.find(connection) else { return };
+        let find = || {
+            let (session, inquirer) = self.find(connection)?;
+            let permissions = inquirer.permissions.as_deref();
+            let may_watch = permissions.is_none_or(|own| own.may_touch(Verb::KeyNotify, key));
+            (*session.client_id == *client_id && may_watch).then_some(session)
+        };
+        let Some(session) = find() else { return };
         watch(session.downgrade());
-        self.adopted.lock().entry(connection).or_default().push(key.into());
-        if self.find(connection).is_none() {
-            // It has ended meanwhile, and has perhaps not seen this key.
-            self.adopted.lock().remove(&connection);
+        self.adopted.lock().entry(connection).or_default().insert(key.into());
+        // The client may have ended meanwhile, or lost the right, and not have seen this key.
+        if find().is_none() {
+            if let Some(keys) = self.adopted.lock().get_mut(&connection) {
+                keys.remove(key);
+            }
             unwatch();
         }
     }
 
     /// Returns the keys that a client watches and that have come to this broker since the last call.
-    pub(crate) fn take_adopted(&self, connection: ConnectionId) -> Vec<Box<[u8]>> {
+    pub(crate) fn take_adopted(&self, connection: ConnectionId) -> HashSet<Box<[u8]>> {
         self.adopted.lock().remove(&connection).unwrap_or_default()
     }
 
@@ -108,6 +117,14 @@ impl Inquirers {
             {
                 session.close_connection(ReasonCode::ServerBusy);
             }
+        }
+    }
+
+    /// Ends the connection of one of them, whose watches are gone.
+    pub(crate) fn disconnect_one(&self, connection: ConnectionId, client_id: &str) {
+        let session = self.find(connection).map(|(session, _)| session);
+        if let Some(session) = session.filter(|session| *session.client_id == *client_id) {
+            session.close_connection(ReasonCode::ServerBusy);
         }
     }
 

@@ -40,7 +40,7 @@ fn all() -> Vec<Frame<'static>> {
         user_limits: (10, 0),
     };
     let ended = Inquiry { kind: InquiryKind::SessionEnded, user: "", ..inquiry };
-    let told = Told { connection: 7, kind: ToldKind::Keys };
+    let told = Told { connection: 7, session: 9, kind: ToldKind::Keys };
     let will = Will {
         tenant: "acme",
         client: "sensor",

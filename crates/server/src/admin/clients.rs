@@ -6,7 +6,6 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use barid_core::time::WallTime;
 use barid_engine::amqp_clients::AmqpClient;
 use barid_engine::client_traffic::Passed;
 use barid_engine::session::{SessionRef, State as SessionState};
@@ -321,7 +320,7 @@ fn describe<S>(
     let (user, expiry, subscriptions, connected_at) = {
         let state = session.state();
         let user = state.user().map(Box::from);
-        (user, state.expiry, subscriptions(&state), state.connected_at)
+        (user, state.expiry, subscriptions(&state), state.connected_since)
     };
     session.inspect(|outbound, link| {
         let link = link?;
@@ -334,7 +333,7 @@ fn describe<S>(
             key: None,
             address: link.peer.to_string(),
             listener: Some(link.listener),
-            connected_at: WallTime::from_millis(connected_at / 1_000).into(),
+            connected_at: connected_at.into(),
             traffic: Traffic::of(session.passed()),
             session: Some(Session {
                 keep_alive: link.keep_alive,

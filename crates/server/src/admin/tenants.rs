@@ -127,7 +127,10 @@ impl Summary {
 
 /// Returns the tenant that a path names.
 pub fn named(served: &Served, name: &str) -> Result<Arc<Tenant>, Refusal> {
-    served.shared.engine.tenants.get(name).ok_or_else(|| {
+    let engine = &served.shared.engine;
+    let is_elsewhere = || engine.cluster.as_ref().is_some_and(|it| it.knows_tenant(name));
+    let here = engine.tenants.get(name);
+    here.or_else(|| is_elsewhere().then(|| engine.tenants.recover(name))).ok_or_else(|| {
         Refusal::not_found(format!(
             "no tenant {name:?}: a tenant is created when its first client connects, or when it gets settings; GET \
              /v1/tenants lists all"

@@ -17,8 +17,8 @@ use tracing::{error, info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    AGAIN, COUNTS_FOR, FRAME_MAX, HELD_AT_MOST, HOLD, PART, RECORDS_MAX, RENEWED_EVERY, broken,
-    drain, wait_until_durable,
+    AGAIN, COUNTS_FOR, FRAME_MAX, HEARD_WITHIN, HELD_AT_MOST, HOLD, PART, RECORDS_MAX,
+    RENEWED_EVERY, broken, drain, wait_until_durable,
 };
 use crate::cluster::{Clustering, Given, LinkStream, NotMoved, WantedMove, stored};
 use crate::peering::Peering;
@@ -160,14 +160,20 @@ impl Giving<'_> {
         let left = spawn_blocking(move || {
             of.leave(&engine);
             wait_until_durable(&engine, &engine.shards.last_changes());
-            of.read(&engine)
+            // Keys may have expired since the others began to hold.
+            let is_drained = drain(&engine);
+            of.read(&engine).map(|records| (records, is_drained))
         });
         let (records, held) = self.meanwhile(left).await;
         self.is_unreadable = !matches!(records, Ok(Ok(_)));
         let records = records.map_err(|error| error.to_string())?;
-        let records = Arc::new(records.map_err(|error| error.to_string())?);
+        let (records, is_drained) = records.map_err(|error| error.to_string())?;
+        let records = Arc::new(records);
         self.left = Some((leaving, Arc::clone(&records)));
         held?;
+        if !is_drained {
+            return Err("notifications to other brokers are not acknowledged".into());
+        }
         if records.as_bytes().len() > RECORDS_MAX {
             return Err(too_large(records.as_bytes().len()));
         }
@@ -313,23 +319,21 @@ impl Giving<'_> {
 
     /// Waits until all others know where the slot is: what their clients ask from now on goes there.
     async fn tell_others(&mut self) {
-        let (slot, generation) = (self.slot, self.generation);
+        let activate = Frame::Activate { slot: self.slot, generation: self.generation };
         let mut links = std::mem::take(&mut self.links);
-        let told = async {
+        let told = timeout(HEARD_WITHIN, async {
             for link in &mut links {
-                link.say(&Frame::Activate { slot, generation }).await?;
+                link.problem = link.say(&activate).await.err();
             }
-            for link in &mut links {
-                link.hears(&Heard::Active).await?;
+            for link in links.iter_mut().filter(|link| link.problem.is_none()) {
+                link.problem = link.hears(&Heard::Active).await.err();
             }
-            Ok(links)
-        };
-        // The others renew their holds by themselves.
-        let (told, held) = self.meanwhile(told).await;
-        self.warn_unless(held);
-        match told {
-            Ok(links) => self.links = links,
-            Err(reason) => self.warn_unless(Err(reason)),
+        });
+        if told.await.is_err() {
+            self.warn_unless(Err("a broker does not say that it knows where the slot is".into()));
+        }
+        for problem in links.into_iter().filter_map(|link| link.problem) {
+            self.warn_unless(Err(problem));
         }
     }
 
@@ -384,10 +388,11 @@ impl Giving<'_> {
         if let Some(own) = &self.own {
             own.extend(self.engine().clock.now().after(HOLD));
         }
-        for link in &mut self.links {
+        // The target renews its hold while it has work to do. Then its link is not here.
+        for link in self.target.iter_mut().chain(&mut self.links) {
             link.ask_to_hold(self.slot).await?;
         }
-        for link in &mut self.links {
+        for link in self.target.iter_mut().chain(&mut self.links) {
             link.held().await?;
         }
         Ok(())
@@ -415,6 +420,8 @@ struct MoveLink {
     asked_at: Instant,
     /// Until when the other broker holds for certain; `None`: it does not yet.
     counts_until: Option<Instant>,
+    /// Why it is of no use any more.
+    problem: Option<String>,
 }
 
 /// What the other broker says.
@@ -428,7 +435,14 @@ enum Heard {
 impl MoveLink {
     fn new(name: String, greeted: Greeted) -> Self {
         let Greeted { stream, unread, .. } = greeted;
-        Self { name, stream, bytes: unread, asked_at: Instant::now(), counts_until: None }
+        Self {
+            name,
+            stream,
+            bytes: unread,
+            asked_at: Instant::now(),
+            counts_until: None,
+            problem: None,
+        }
     }
 
     async fn ask_to_hold(&mut self, slot: u16) -> Result<(), String> {

@@ -56,6 +56,9 @@ const RECORDS_MAX: usize = 1 << 30;
 /// Time in which all brokers must hold.
 const HELD_WITHIN: Duration = Duration::from_secs(2);
 
+/// Time in which all brokers must have heard where a slot is.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
 /// Time after which a hold is renewed, and the time for which one that was asked for counts: less than it lasts, since
 /// clocks have different rates.
 const RENEWED_EVERY: Duration = Duration::from_millis(750);

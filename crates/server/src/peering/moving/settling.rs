@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use barid_engine::cluster::{Cluster, Slots};
 use barid_engine::engine::Engine;
-use barid_engine::moving::{Leaving, Records, adopt, forget, homes_have_changed, occupied, remove};
+use barid_engine::moving::{
+    Leaving, Records, Watches, adopt, forget, homes_have_changed, occupied, remove,
+};
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
@@ -97,10 +99,12 @@ pub(super) fn take_over(
     slots.close(slot);
     // A crash may have left a part of it.
     forget_slot(engine, slots, slot)?;
-    // Later, the connections that watch keys are not the same.
     let holds = |cluster: &Arc<Cluster>| cluster.is_held_for(slot, engine.clock.now());
-    let with_watches = engine.cluster.as_ref().is_some_and(holds);
-    let sessions = adopt(engine, &records, (&from, slots.me()), with_watches);
+    let watches = match engine.cluster.as_ref().is_some_and(holds) {
+        true => Watches::Adopt,
+        false => Watches::End,
+    };
+    let sessions = adopt(engine, &records, (&from, slots.me()), watches);
     let sessions = sessions.map_err(|it| it.to_string())?;
     wait_until_durable(engine, &engine.shards.last_changes());
     slots.open(slot);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barid_core::commits::Commits;
 use barid_engine::cluster::{Hold, Moved};
 use barid_engine::managed::ManagedKind;
-use barid_engine::moving::Records;
+use barid_engine::moving::{Records, check_watches, homes_have_changed};
 use barid_peers::{Frame, FrameError, decode};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::spawn_blocking;
@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::settling::take_over;
 use super::{
-    AGAIN, FRAME_MAX, HELD_AT_MOST, HELD_WITHIN, HOLD, RECORDS_MAX, RENEWED_EVERY, broken, drain,
+    AGAIN, FRAME_MAX, HEARD_WITHIN, HELD_AT_MOST, HOLD, RECORDS_MAX, RENEWED_EVERY, broken, drain,
     of, wait_until_durable,
 };
 use crate::cluster::{Staged, stored};
@@ -26,8 +26,14 @@ use crate::shared::Shared;
 /// Serves a move link that another broker has opened: holds as long as it is open and renewed, and takes a slot.
 pub async fn take_slots(peering: &Arc<Peering>, greeted: Greeted) -> Result<(), NoLink> {
     let Greeted { mut stream, unread: mut bytes, outcome } = greeted;
-    let mut taking =
-        Taking { peering, from: outcome.peer.name, hold: None, records: Vec::new(), staged: None };
+    let mut taking = Taking {
+        peering,
+        from: outcome.peer.name,
+        hold: None,
+        records: Vec::new(),
+        staged: None,
+        taken: None,
+    };
     let mut stop = peering.stop.clone();
     loop {
         let mut handled = 0;
@@ -51,6 +57,15 @@ pub async fn take_slots(peering: &Arc<Peering>, greeted: Greeted) -> Result<(), 
     }
 }
 
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        // The link ends when all brokers know of the slot, or are about to.
+        if let (Some(slot), Some((_, slots))) = (self.taken, of(&self.peering.shared)) {
+            check_watches(&self.peering.shared.engine, slots, slot);
+        }
+    }
+}
+
 /// A slot that may come from another broker.
 struct Taking<'a> {
     peering: &'a Arc<Peering>,
@@ -62,6 +77,8 @@ struct Taking<'a> {
     records: Vec<u8>,
     /// The records that are in a file as well.
     staged: Option<(Staged, Records)>,
+    /// The slot that has come.
+    taken: Option<u16>,
 }
 
 impl Taking<'_> {
@@ -110,12 +127,15 @@ impl Taking<'_> {
                     self.meanwhile(hears_of(&shared, staged)).await??;
                     return Ok(Some(Frame::Active));
                 };
+                // Before anything is taken over.
+                self.extend()?;
                 if own != staged {
                     return Err("it is not here".into());
                 }
                 let from = self.from.clone();
                 let active = spawn_blocking(move || activate(&shared, staged, (from, records)));
                 self.meanwhile(active).await?.map_err(|error| error.to_string())??;
+                self.taken = Some(slot);
                 Ok(Some(Frame::Active))
             }
             _ => Err("it sends a frame that is not allowed here".into()),
@@ -154,13 +174,14 @@ impl Taking<'_> {
 /// Waits until this broker has heard that a slot has moved to another one.
 async fn hears_of(shared: &Shared, Staged { slot, generation }: Staged) -> Result<(), String> {
     let (_, slots) = of(shared).ok_or("this broker has no slots")?;
-    let until = Instant::now() + HELD_WITHIN;
+    let until = Instant::now() + HEARD_WITHIN;
     while slots.place(slot).generation < generation {
         if Instant::now() > until {
             return Err("this broker does not hear where the slot is".into());
         }
         sleep(AGAIN).await;
     }
+    homes_have_changed(&shared.engine);
     Ok(())
 }
 
