@@ -38,6 +38,19 @@ def test_a_broker_is_asked_over_another_one(three):
     client.drop()
 
 
+def test_each_broker_answers_about_a_tenant_that_has_clients_at_one_only(three):
+    client = wire.Client(three[0].address)
+    client.connect("only", username="remote/u")
+    client.subscribe("t", qos=1)
+    for member in three:
+        until(lambda member=member: ask(member, "/v1/tenants/remote")[0] == 200)
+        assert ask(member, "/v1/tenants/remote/retained")[0] == ask(member, "/v1/tenants/remote/receivers?topic=t")[0] == 200
+        sent = ask(member, "/v1/tenants/remote/publish", method="POST", body={"topic": "t", "payload": member.name})
+        assert sent[0] == 200 and client.receive().payload == member.name.encode(), sent
+        assert ask(member, "/v1/tenants/nobody")[0] == 404
+    client.drop()
+
+
 def test_who_does_not_exist_does_not_answer(three, broker_with):
     for of in ("nobody", "", "é", "a" * 300):
         status, answer = ask(three[0], "/v1/broker", of.encode("latin-1") if of == "é" else of)

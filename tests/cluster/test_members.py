@@ -210,7 +210,8 @@ class TestWhoDoesNotFit:
             stream.sendall(hello(VERSION + 1, VERSION + 2))
             assert next_frame(stream) == (REFUSED, bytes([OTHER_VERSION]) + as_text(str(VERSION)))
             assert is_closed(stream)
-        until(lambda: logged(one, "refused a link: this broker refuses the other one: it speaks other versions of the protocol"))
+        until(lambda: logged(one, "refused a link: this broker refuses the other one: the versions of the protocol between brokers differ, and "
+                                 f"the one that refuses speaks {VERSION}"))
 
     @in_plain_text
     def test_a_later_version_of_the_protocol_that_answers(self, member):
@@ -223,7 +224,7 @@ class TestWhoDoesNotFit:
                 assert (kind, fields[:4]) == (HELLO, VERSION.to_bytes(2) * 2)
                 versions = f"{VERSION + 1} to {VERSION + 2}"
                 stream.sendall(frame(REFUSED, bytes([OTHER_VERSION]) + as_text(versions)))
-            sentence = f"the other broker refuses: it speaks other versions of the protocol between brokers ({versions})"
+            sentence = f"the other broker refuses: the versions of the protocol between brokers differ, and the one that refuses speaks {versions}"
             until(lambda: logged(one, f"no link to another broker: {sentence}"))
             status = one.command("status")
             assert status.returncode == 1 and f"no link to {address}: {sentence}" in status.stdout

@@ -46,6 +46,27 @@ def test_a_key_is_the_same_over_all_brokers(homes, store, tenant):
 
 
 @pytest.mark.parametrize("tenant", TENANTS)
+def test_a_response_is_an_ordinary_message_also_at_other_brokers(homes, store, tenant):
+    """Whether it reveals a change, which must be durable first, or not. Responses keep their order."""
+    asks = store(tenant, homes[0], "asks")
+    nosy = [wire.Client(member.address) for member in homes]
+    shared = [wire.Client(member.address) for member in homes]
+    for index, client in enumerate((*nosy, *shared)):
+        client.connect(f"nosy{index}", username=f"{tenant}/nosy{index}")
+        client.subscribe("#" if client in nosy else f"$share/group/{asks.responses}", qos=1)
+    expected = []
+    for number in range(20):
+        for words in (("SET", "seen", str(number)), ("GET", "seen"), ("DEL", "seen")):
+            expected.append(asks.ask(*words).payload)
+    for client in nosy:
+        assert [client.receive().payload for _ in expected] == expected
+    got = sorted(message.payload for client in shared for message in client.receive_all(0.5))
+    assert got == sorted(expected), "each of them reaches one member of a shared subscription"
+    for client in (*nosy, *shared):
+        client.drop()
+
+
+@pytest.mark.parametrize("tenant", TENANTS)
 def test_all_keys_are_found_over_each_broker(homes, store, tenant):
     clients = [store(tenant, member, f"s{index}") for index, member in enumerate(homes)]
     names = sorted(b"scan/%d" % number for number in range(60))

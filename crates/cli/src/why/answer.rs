@@ -24,6 +24,8 @@ pub struct Facts<'a> {
     /// The broker of the cluster that has the sessions of the client's slot, if it is another one than the one that was asked, and
     /// that one has no session of the client.
     pub home: Option<&'a Home>,
+    /// Whether the broker that was asked belongs to a cluster.
+    pub is_in_cluster: bool,
     /// Tenants in which a client of this name has a session, if it has none here.
     pub tenants_with: &'a [String],
     /// Clients of this tenant with a similar name, if there is none of that name.
@@ -98,7 +100,7 @@ fn no_session(facts: &Facts<'_>) -> Vec<String> {
          client asks for that with a Session Expiry Interval (MQTT 3: with Clean Session 0), and only \
          for that long."
     )];
-    if facts.home.is_some() {
+    if facts.is_in_cluster {
         answer.push(
             "If the client is connected with a session that ends with its connection, ask the broker that it is connected to, \
              with --broker."
@@ -274,6 +276,7 @@ mod tests {
             drops: Some(&drops),
             session,
             home: None,
+            is_in_cluster: false,
             tenants_with: if session.is_none() { &tenants_with } else { &[] },
             similar: if session.is_none() { &similar } else { &[] },
             now: Duration::from_secs(1_798_761_599),
@@ -334,6 +337,7 @@ mod tests {
                 drops: None,
                 session: None,
                 home: Some(&Home { name: "b2".into(), failure: failure.map(Into::into) }),
+                is_in_cluster: true,
                 tenants_with: &[],
                 similar: &[],
                 now: Duration::ZERO,
@@ -359,6 +363,7 @@ mod tests {
             drops: Some(&drops),
             session: Some(&session),
             home: None,
+            is_in_cluster: false,
             tenants_with: &[],
             similar: &[],
             now: Duration::ZERO,

@@ -88,6 +88,7 @@ fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
     let asked = asked(&admin);
     let admin = asked.as_ref().map_or(admin.clone(), |asked| admin.of(asked));
+    let is_in_cluster = asked.is_some();
     let client = encode(name);
     let path = format!("{tenant}/sessions/{client}");
     let (session, home) = match (admin.find(&path)?, &asked) {
@@ -134,6 +135,7 @@ fn run_for_client(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
         drops: known.as_ref(),
         session: detailed.as_ref(),
         home: home.as_ref(),
+        is_in_cluster,
         tenants_with: &tenants,
         similar: &similar,
         now: now(),
