@@ -19,7 +19,7 @@ readonly CLUSTER_TESTS=(
 )
 # By themselves, because they import from their conftest.py.
 readonly CLUSTER_CLIENT_TESTS=(
-    tests/clients/test_{barid_pub_sub,barid_state,entities,mosquitto,mosquitto_bridge,mqttjs,paho,paho_v5,session_admin,users}.py
+    tests/clients/test_{barid_pub_sub,barid_state,entities,mosquitto,mosquitto_bridge,mqttjs,paho,paho_v5,retained_admin,session_admin,state_store_guide,users}.py
 )
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}

@@ -40,7 +40,9 @@ pub enum FrameError {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// The two speak no common version of the protocol; contains those of the broker that refuses.
-    #[error("the versions of the protocol between brokers differ, and the one that refuses speaks {0}")]
+    #[error(
+        "the versions of the protocol between brokers differ, and the one that refuses speaks {0}"
+    )]
     Version(String),
     /// The broker that refuses belongs to another cluster, of this name.
     #[error("it belongs to the cluster {0:?}")]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answer::{Answer, Refusal, not_durable};
-use super::{Served, body, facts, tenants};
+use super::{Served, body, facts, receivers, tenants};
 
 /// The message that a request publishes.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -48,10 +48,12 @@ fn at_least_once() -> u8 {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Published {
-    /// Number of sessions that get a copy each.
+    /// Number of sessions of this broker that get a copy each.
     sessions: usize,
     /// Number of shared subscriptions, of which one member gets a copy each.
     shared: usize,
+    /// The other brokers of the cluster whose sessions have subscribed.
+    brokers: Vec<String>,
 }
 
 /// Publishes a message.
@@ -76,7 +78,11 @@ pub async fn post(
     let engine = &served.shared.engine;
     let message = wanted.message(engine.clock.now())?;
     let route = tenant.index.route(&wanted.topic);
-    let published = Published { sessions: route.recipients().len(), shared: route.groups().len() };
+    let published = Published {
+        sessions: route.recipients().len(),
+        shared: route.groups().len(),
+        brokers: receivers::brokers(&served, &tenant, &wanted.topic),
+    };
     let (done, told) = facts::told();
     engine.publish(&tenant, Arc::new(message), done);
     match told.await {

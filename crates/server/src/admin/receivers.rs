@@ -136,7 +136,7 @@ fn shared(group: &SharedGroup<SessionRef>, limit: usize) -> Shared {
 }
 
 /// Returns the names of the other brokers that get messages of a topic.
-fn brokers(served: &Served, tenant: &Tenant, topic: &str) -> Vec<String> {
+pub(super) fn brokers(served: &Served, tenant: &Tenant, topic: &str) -> Vec<String> {
     let Some((cluster, remote)) = served.shared.cluster.as_ref().zip(tenant.remote.as_ref()) else {
         return Vec::new();
     };
