@@ -154,14 +154,15 @@ pub enum Frame<'a> {
     },
     /// The hearer has the records on its disk.
     Staged,
-    /// The hearer has the slot from now on.
+    /// The slot has moved: to the hearer, if that has staged it, otherwise to another broker.
     Activate {
         /// The slot.
         slot: u16,
         /// The number of the move.
         generation: u64,
     },
-    /// The contents of the slot are in force at the hearer, and all brokers have heard of their subscriptions.
+    /// The contents of the slot are in force at the hearer, and all brokers have heard of their subscriptions. Of a hearer that
+    /// has not staged it: it knows where the slot is.
     Active,
 }
 

@@ -5,7 +5,7 @@ use barid_store::Keyspace;
 
 use super::records::Damaged;
 
-/// Stands for a keyspace in the records of a slot.
+/// Stands for a keyspace in the records of a slot. Those of the stores are [numbered](barid_core::durable::keys) from 0.
 pub const WATCHES: Keyspace = Keyspace(u8::MAX);
 
 /// A key that a connection watches.
@@ -46,7 +46,7 @@ impl<'a> Watch<'a> {
     /// Reads an encoded watch.
     ///
     /// # Errors
-    /// The bytes are none.
+    /// The bytes are not a watch.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Damaged> {
         Self::split(bytes).ok_or(Damaged)
     }
