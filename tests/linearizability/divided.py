@@ -1,4 +1,5 @@
-"""Rounds over three brokers that lose each other, or are slow, stopped or killed, while clients go on with all of them."""
+"""Rounds over three brokers that lose each other, or are slow, stopped or killed, or between which the state stores move, while clients
+go on with all of them."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import socket
 import world
 from brokers import AnyBroker
 from contest import SERVER_BUSY, Contest
+from moving import another, home_of, move, slot_of
 from networks import CutCluster
 from victim import CONFIG, Victim
 
@@ -65,9 +67,26 @@ class Divided(Contest):
         return True
 
 
-def run(rounds: int, seed: int, **options) -> world.Summary:
+class Moved(Divided):
+    """In each round the state stores of both tenants move three times. Connections break as in any round."""
+
+    async def crash(self, seconds: float) -> None:
+        self._faulty = True
+        for _ in range(3):
+            await asyncio.sleep(seconds / 3)
+            for tenant in world.TENANTS:
+                await asyncio.to_thread(self._move, slot_of("", tenant))
+        self.down = True
+
+    def _move(self, slot: int) -> None:
+        brokers = self.victim.cluster
+        move(slot, another(home_of(slot, brokers), brokers))
+        self.ledger.counts["moves"] += 1
+
+
+def run(rounds: int, seed: int, what: type[Divided] = Divided, **options) -> world.Summary:
     victim = DividedBrokers()
     try:
-        return asyncio.run(Divided(victim, seed, **options).run(rounds))
+        return asyncio.run(what(victim, seed, **options).run(rounds))
     finally:
         victim.close()

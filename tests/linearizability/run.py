@@ -28,16 +28,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="each has 0.3 to 1.2 s of requests")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="what chance follows from")
-    parser.add_argument("--fault", choices=[*FAULTS, "divided"], default="kill",
-                        help="`divided`: three brokers lose each other; all but `none` also break connections; `shards` closes and opens them before a kill")
+    parser.add_argument("--fault", choices=[*FAULTS, "divided", "moved"], default="kill",
+                        help="`divided`: three brokers lose each other; `moved`: the state stores move between them; all but `none` also break connections; `shards` closes and opens them before a kill")
     parser.add_argument("--memory", action="store_true", help="keys of class memory: after a crash only their versions have to fit")
     parser.add_argument("--dump", type=Path, help="a directory for the histories in which something does not fit")
     parser.add_argument("--json", action="store_true", help="nothing but the summary, on one line")
     options = parser.parse_args()
     if not options.json:
         print(f"seed {options.seed}", flush=True)
-    if options.fault == "divided":
-        summary = divided.run(options.rounds, options.seed, dump=options.dump)
+    if options.fault in ("divided", "moved"):
+        what = divided.Moved if options.fault == "moved" else divided.Divided
+        summary = divided.run(options.rounds, options.seed, what, dump=options.dump)
         return report(summary, options.json)
     victim = FAULTS[options.fault](CONFIG + (MEMORY if options.memory else ""), options.seed)
     keeps = not options.memory or options.fault in ("none", "network")

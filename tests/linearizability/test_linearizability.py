@@ -51,6 +51,12 @@ def test_brokers_lose_each_other(seed):
     check(divided.run(6, seed, lasts=(0.5, 1.2)))
 
 
+@pytest.mark.skipif(not is_possible(), reason="needs the right to make network namespaces")
+def test_the_state_stores_move(seed):
+    """From broker to broker, while clients go on."""
+    check(divided.run(6, seed, divided.Moved))
+
+
 def test_class_memory(seed):
     check(run(Unharmed(CONFIG + MEMORY), 4, seed))
 
