@@ -67,6 +67,10 @@ struct World {
     begun_anew: u64,
     given_up: Vec<GivenUp>,
     checked: u64,
+    /// Whether each broker knows how many there are.
+    are_fixed: bool,
+    /// A broker that does not come back.
+    away: Option<usize>,
 }
 
 /// A life of a broker that another one has given up.
@@ -84,13 +88,16 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let count = rng.usize(3..=6);
+        // Whether it is known how many there are.
+        let are_fixed = rng.bool();
         let brokers = (0..count).map(|index| Broker {
             members: Members::new(
                 identity(index, 1),
                 Timing::default(),
                 8,
                 CommonSettings::default(),
-            ),
+            )
+            .of_at_least(if are_fixed { count } else { 1 }),
             rate: rng.u64(970..=1_030),
             stopped_until: rng.u64(0..2_000),
             refuses_until: 0,
@@ -114,6 +121,8 @@ impl World {
             begun_anew,
             given_up,
             checked,
+            are_fixed,
+            away: None,
         }
     }
 
@@ -299,8 +308,13 @@ impl World {
                 let mut happened = Vec::new();
                 let members = &mut self.brokers[index].members;
                 members.on_tick(now, &mut happened);
-                // As if all addresses had been tried, and had answered.
-                if members.others().count() + 1 == count {
+                // As if all addresses had been tried, and had answered, or belonged to the one that stays away.
+                let has_met = |other: usize| {
+                    other == index
+                        || self.away == Some(other)
+                        || members.get(&name(other)).is_some()
+                };
+                if (0..count).all(has_met) {
                     members.begin_to_serve(now);
                 }
                 events.extend(happened.into_iter().map(|event| (index, event)));
@@ -373,7 +387,8 @@ impl World {
             Timing::default(),
             8,
             CommonSettings::default(),
-        );
+        )
+        .of_at_least(if self.are_fixed { self.brokers.len() } else { 1 });
         let until = self.now + self.rng.u64(..3_000);
         (self.brokers[broker].stopped_until, self.brokers[broker].refuses_until) = (until, until);
     }
@@ -483,11 +498,36 @@ fn of_two_brokers_that_serve_each_waits_for_the_other() {
             world.tick();
             world.check(seed);
         }
-        let serves = |index: usize| {
+        let serves = |world: &World, index: usize| {
             world.clock(index) < world.brokers[index].members.serves_until(world.clock(index))
         };
-        let idle: Vec<_> = (0..world.brokers.len()).filter(|index| !serves(*index)).collect();
+        let idle: Vec<_> =
+            (0..world.brokers.len()).filter(|index| !serves(&world, *index)).collect();
         assert!(idle.is_empty(), "seed {seed}: after a minute of peace {idle:?} do not serve");
+        // Two processes end at the same time, and one of them stays away: the others go on if they know how many there are.
+        let count = world.brokers.len();
+        let (away, back) = (world.rng.usize(..count), world.rng.usize(..count));
+        for ended in [away, back] {
+            world.restart(ended);
+        }
+        let end = world.now + 2_400 * STEP;
+        world.away = Some(away);
+        (world.brokers[away].stopped_until, world.brokers[away].refuses_until) = (end + 1, end + 1);
+        while world.now < end {
+            world.now += STEP;
+            world.connect();
+            world.speak();
+            world.hear();
+            world.refuse();
+            world.tick();
+            world.check(seed);
+        }
+        let idle = (0..count).filter(|index| *index != away && !serves(&world, *index));
+        let idle: Vec<_> = idle.collect();
+        assert!(
+            idle.is_empty() || !world.are_fixed,
+            "seed {seed}: {away} is away, {back} is back, and {idle:?} do not serve"
+        );
         together += world.together;
         compared += world.compared;
         begun_anew += world.begun_anew;

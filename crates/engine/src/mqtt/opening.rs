@@ -71,10 +71,13 @@ pub(super) fn open_session(
             "the client identifier belongs to another user",
         ));
     }
-    let ends_elsewhere = opening.clean_start && wanted.expiry == 0 && !opening.is_assigned;
-    let is_moved = match ends_elsewhere {
-        true => is_held(context, tenant, opening.client_id),
-        false => is_moved(context, tenant, opening.client_id),
+    let is_transient = opening.clean_start && wanted.expiry == 0;
+    // Nobody has had a session with an identifier that was assigned just now.
+    let ends_elsewhere = is_transient && !opening.is_assigned;
+    let is_moved = match (is_transient, ends_elsewhere) {
+        (true, true) => is_held(context, tenant, opening.client_id),
+        (true, false) => false,
+        (false, _) => is_moved(context, tenant, opening.client_id),
     };
     if is_moved {
         return Err(Refusal::new(

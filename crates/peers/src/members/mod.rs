@@ -128,6 +128,8 @@ pub struct Member {
     pub settings: Option<CommonSettings>,
     /// Whether it has said that it hears this broker.
     pub hears_us: bool,
+    /// Whether it has said hello. Otherwise others have named it.
+    is_met: bool,
     /// What the two know of each other.
     contact: Contact,
     /// When its last heartbeat arrived, and its number.
@@ -283,8 +285,9 @@ impl Members {
     /// A broker that is [admitted](Self::admits) has said hello. If it is a new incarnation, the former one is down.
     pub fn on_hello(&mut self, now: MonoTime, peer: &Identity, events: &mut Vec<Event>) {
         self.named.remove(&peer.name);
-        if let Some(known) = self.others.get(&peer.name) {
+        if let Some(known) = self.others.get_mut(&peer.name) {
             if known.identity.incarnation == peer.incarnation {
+                known.is_met = true;
                 return;
             }
             // The new life does not know whom the former one has held down.
@@ -293,23 +296,8 @@ impl Members {
         let former = self.others.get(&peer.name);
         let counts = former.is_some_and(|it| it.counts && it.state != State::Left);
         let (ahead, clock) = former.map(|it| (it.ahead, it.clock)).unwrap_or_default();
-        let member = Member {
-            identity: peer.clone(),
-            state: State::Joining,
-            since: now,
-            ahead,
-            clock,
-            settings: None,
-            hears_us: false,
-            contact: Contact::default(),
-            heard: (now, 0),
-            is_refused: false,
-            held_down_from: None,
-            serves: false,
-            counts,
-            brokers: 0,
-            seen: BTreeMap::new(),
-        };
+        let member =
+            Member { ahead, clock, counts, is_met: true, ..Member::new(now, peer.clone()) };
         self.others.insert(peer.name.clone(), member);
         events.push(Event::Joining(peer.name.clone()));
     }
@@ -344,6 +332,7 @@ impl Members {
         }
         member.seen.clear();
         member.hears_us = false;
+        let mut unknown = Vec::new();
         for seen in heartbeat.seen {
             if seen.name == self.me.name {
                 if seen.incarnation == self.me.incarnation {
@@ -364,16 +353,37 @@ impl Members {
             if seen.verdict == Verdict::Up && self.named.len() < self.most && seen.name != name {
                 self.named.insert(seen.name.clone(), seen.address.clone());
             }
+            if matches!(seen.verdict, Verdict::Unreachable | Verdict::Gone) {
+                unknown.push((seen.name.clone(), seen.address.clone(), seen.incarnation));
+            }
             member.seen.insert(seen.name.clone(), seen);
         }
         if matches!(member.state, State::Joining | State::Unreachable) {
             (member.state, member.since) = (State::Up, now);
             events.push(Event::Up(name.to_owned()));
         }
+        for (name, address, incarnation) in unknown {
+            self.note_unknown(now, (name, address, incarnation));
+        }
         let others = &self.others;
         self.named.retain(|name, _| !others.contains_key(name));
         self.give_up(now, events);
         self.note_need(now);
+    }
+
+    /// Another broker counts one that this one has not met. It is missed if it stays silent: without this one's word the others
+    /// could not hold it down, and would wait for it for ever. If it is not known how many brokers there are, those that were not met
+    /// do not count.
+    fn note_unknown(&mut self, now: MonoTime, (name, address, incarnation): (String, String, u64)) {
+        let are_fixed = self.least > 1;
+        if !are_fixed || self.others.contains_key(&name) || self.counted().count() >= self.most {
+            return;
+        }
+        let (cluster, software) = (self.me.cluster.clone(), String::new());
+        let (placement, reference) = (self.me.placement, String::new());
+        let identity =
+            Identity { cluster, name, incarnation, address, software, placement, reference };
+        self.others.insert(identity.name.clone(), Member::new(now, identity));
     }
 
     /// The host of a broker refuses connections at its address.
@@ -483,6 +493,28 @@ impl Members {
 }
 
 impl Member {
+    /// A broker that has said hello, or that another one counts.
+    fn new(now: MonoTime, identity: Identity) -> Self {
+        Self {
+            identity,
+            state: State::Joining,
+            since: now,
+            ahead: 0,
+            clock: Ahead::default(),
+            settings: None,
+            hears_us: false,
+            is_met: false,
+            contact: Contact::default(),
+            heard: (now, 0),
+            is_refused: false,
+            held_down_from: None,
+            serves: false,
+            counts: false,
+            brokers: 0,
+            seen: BTreeMap::new(),
+        }
+    }
+
     fn verdict(&self) -> Verdict {
         match self.state {
             State::Joining | State::Up => Verdict::Up,

@@ -160,13 +160,13 @@ impl Members {
     }
 
     /// A broker is gone. Those that it has held down begin a new life when they hear from this broker that they must: messages
-    /// for them may have been given up.
+    /// for them may have been given up. If this broker has not met it, that may be anybody.
     pub(super) fn lose_witness(&mut self, name: &str) {
         let Some(witness) = self.others.get(name) else { return };
-        let seen = witness.seen.clone();
+        let (is_met, seen) = (witness.is_met, witness.seen.clone());
         for (other, member) in self.others.iter_mut().filter(|(other, _)| **other != *name) {
             let is_it = |seen: &Seen| seen.is(member.identity.incarnation, Verdict::Down);
-            member.contact.is_given_up |= seen.get(other).is_some_and(is_it);
+            member.contact.is_given_up |= !is_met || seen.get(other).is_some_and(is_it);
         }
     }
 
