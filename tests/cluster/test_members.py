@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import time
+import uuid
 
 import pytest
 
@@ -352,3 +353,26 @@ def test_other_members_get_what_was_on_its_way_to_a_member_of_a_killed_broker(cl
     assert done == jobs
     for _ in jobs:
         assert publisher.expect(wire.PUBACK).reason == 0
+
+
+def test_two_of_three_crash_together_and_one_comes_back(cluster_of):
+    """The two that are there are more than half, so they go on, although one of them has never met the third."""
+    brokers = cluster_of(3, homes=True)
+    stays, lost, back = brokers
+    for one in (lost, back):
+        one.kill9()
+    back.start()
+
+    def is_let_in(to: Member) -> bool:
+        one = wire.Client(to.address)
+        try:
+            return one.connect(uuid.uuid4().hex).reason == 0
+        except (wire.Closed, wire.Violation, AssertionError, TimeoutError):
+            return False
+        finally:
+            one.drop()
+
+    until(lambda: is_let_in(stays) and is_let_in(back), 30)
+    assert stays.states()[lost.name] == back.states()[lost.name] == "down"
+    lost.start()
+    until(lambda: is_let_in(lost) and stays.states()[lost.name] == "up", 30)

@@ -136,6 +136,16 @@ def test_a_session_moves_with_all_that_it_has(brokers):
     sender.disconnect()
 
 
+def test_clients_without_an_identifier_are_let_in_wherever_slots_are(brokers):
+    for slot in range(4):
+        move(slot, another(home_of(slot, brokers), brokers))
+    for member in brokers:
+        for number in range(60):
+            one = wire.Client(member.address, version=(wire.V5, wire.V311)[number % 2])
+            assert one.connect("").reason == 0
+            one.drop()
+
+
 def test_a_slot_comes_back(brokers):
     client_id = uuid.uuid4().hex
     slot = slot_of(client_id)
