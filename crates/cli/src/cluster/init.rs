@@ -48,6 +48,16 @@ pub fn run(Args { name, brokers, dir, slots }: &Args) -> anyhow::Result<ExitCode
         if brokers[..index].iter().any(|other| other.name == broker.name) {
             bail!("two brokers have the name {}", broker.name);
         }
+        if let Some(other) = brokers[..index].iter().find(|other| other.address == broker.address) {
+            bail!(
+                "{} and {} have the address {}: give them ports of their own, such as {}={}",
+                other.name,
+                broker.name,
+                broker.address,
+                broker.name,
+                next_port(&broker.address)
+            );
+        }
     }
     if brokers.len() > HOMES_MAX {
         bail!("a cluster has at most {HOMES_MAX} brokers, not {}", brokers.len());
@@ -71,10 +81,16 @@ pub fn run(Args { name, brokers, dir, slots }: &Args) -> anyhow::Result<ExitCode
             broker.name
         )?;
     }
-    told += "Each file has the secret of the cluster: only its broker may read it. Add listeners, users and limits to all of them\n\
-             alike, and [cluster.tls] if others can read what passes between the machines: docs/operating/cluster.md.\n";
+    told += "Each file has the secret of the cluster: only its broker may read it. Set data_dir and the listeners, which are for the own\n\
+             machine only until then; add users and limits to all of them alike, and [cluster.tls] if others can read what passes between the machines: docs/operating/cluster.md.\n";
     print(told)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns an address with the next port.
+fn next_port(address: &str) -> String {
+    let (host, port) = address.rsplit_once(':').expect("an address has a port");
+    format!("{host}:{}", port.parse::<u16>().map_or(PORT, |port| port.wrapping_add(1)))
 }
 
 fn check_name(what: &str, name: &str) -> anyhow::Result<()> {
@@ -123,7 +139,7 @@ fn configuration(name: &str, own: &Broker, all: &[Broker], slots: u16, secret: &
     let peers = quoted(&mut all.iter().map(|one| &*one.address));
     let homes = quoted(&mut all.iter().map(|one| &*one.name));
     let mut text = format!(
-        "# Broker {} of the cluster {name}.\n\n[cluster]\nname = {name:?}\nbroker = {:?}\nlisten = \"{}\"\n",
+        "# Broker {} of the cluster {name}.\n\n# data_dir = \"/var/lib/barid\"\n\n[cluster]\nname = {name:?}\nbroker = {:?}\nlisten = \"{}\"\n",
         own.name, own.name, own.listen
     );
     if own.listen.to_string() != own.address {
@@ -133,7 +149,8 @@ fn configuration(name: &str, own: &Broker, all: &[Broker], slots: u16, secret: &
     if slots != 32 {
         text += &format!("slots = {slots}\n");
     }
-    text + &format!("secret = {secret:?}\n")
+    text += &format!("secret = {secret:?}\n");
+    text + "\n# Without listeners, clients reach the broker from its own machine only.\n# [listeners]\n# mqtt = { address = \"0.0.0.0:1883\" }\n"
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

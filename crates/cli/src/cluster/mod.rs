@@ -106,8 +106,8 @@ Examples:
     /// Write the configuration files of a new cluster
     #[command(after_help = "\
 Writes a file for each broker, with a secret that all of them have. The slots are divided among the brokers in the order in
-which they are named; that stays, and `barid cluster move` moves single slots. With fewer than three brokers none goes on when one
-of them fails.
+which they are named; that stays, and `barid cluster move` moves single slots. Of three brokers two go on when the third one fails.
+Two brokers both go on when they lose each other, and may then acknowledge messages that the other one's clients do not get.
 
 Examples:
   barid cluster init plant b1=10.0.0.1 b2=10.0.0.2 b3=10.0.0.3
@@ -299,9 +299,12 @@ fn without_broker(Slots { slots }: &Slots) -> Vec<String> {
 fn wrong(view: &View) -> Vec<String> {
     let mut wrong = Vec::new();
     if !view.has_quorum {
-        wrong.push(
-            "no more than half of the brokers hear this one: it does not read from clients".into(),
-        );
+        let heard = view.members.iter().filter(|one| one.state == "up" && one.hears_us).count();
+        wrong.push(format!(
+            "this broker does not read from clients: it needs to be heard by more than half of all brokers, itself included, and is \
+             heard by {}. Start those that are missing",
+            count(heard as u64 + 1, "broker", "brokers")
+        ));
     } else if !view.takes_clients {
         wrong.push(
             "this broker takes no clients yet: it waits until all others hear it, and it them"

@@ -23,7 +23,7 @@ impl Pauses {
     pub fn after(&mut self, error: &anyhow::Error) -> Option<Duration> {
         let lasting = match error.downcast_ref::<Failure>() {
             Some(failure) => !failure.is_temporary(),
-            None => error.is::<Refused>(),
+            None => error.downcast_ref::<Refused>().is_some_and(|refused| !refused.may_pass()),
         };
         if lasting {
             return None;
@@ -68,5 +68,7 @@ mod tests {
         let command = Command::Get { key: b"k" };
         let refused = Refused::new(Refusal::NotAuthorized, &command);
         assert!(pauses.after(&refused.into()).is_none());
+        let away = Refused::new(Refusal::QuotaExceeded, &command);
+        assert!(pauses.after(&away.into()).is_some());
     }
 }

@@ -25,6 +25,11 @@ impl Refused {
         Self { refusal, verb: command.verb(), key: key.unwrap_or_default().to_vec() }
     }
 
+    /// Whether the same request may succeed later. A state store whose broker is down refuses with this, too.
+    pub fn may_pass(&self) -> bool {
+        self.refusal == Refusal::QuotaExceeded
+    }
+
     fn hint(&self) -> Option<String> {
         use Refusal as R;
         Some(match self.refusal {
@@ -51,7 +56,8 @@ impl Refused {
             }
             R::QuotaExceeded => {
                 "a limit of the tenant is reached: delete keys, set them with --ttl, or raise \
-                 max_state_keys and max_state_bytes"
+                 max_state_keys and max_state_bytes. Or, in a cluster, the broker with the state store of the tenant is \
+                 down: `barid cluster slots --tenant TENANT` names it"
                     .into()
             }
             R::MissingTimestamp | R::MalformedTimestamp => {

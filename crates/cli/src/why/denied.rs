@@ -59,6 +59,9 @@ fn advice(action: &str, reason: &str) -> &'static str {
         "login" if reason.contains("is needed for this") => {
             "The client belongs to that broker: `barid cluster status` shows whether it is up."
         }
+        "login" if reason.contains("has not joined its cluster") => {
+            "`barid cluster status` at that broker says which brokers it waits for."
+        }
         "login" if is_failure(reason) => {
             "The back end does not answer as it should; `barid_logins_total` and the log of the broker say since when."
         }

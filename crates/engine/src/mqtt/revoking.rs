@@ -38,19 +38,19 @@ pub(super) fn revoke(
 impl Client {
     /// Replaces the permissions of the client. Its subscriptions, messages that wait for it, its watches of keys and its
     /// will end if they are not allowed any more. The limits of its user apply from its next turn on.
-    pub fn change_permissions(&mut self, turn: &mut Turn<'_>, permissions: Arc<Permissions>) {
-        let revoked = revoke(&self.tenant, &self.session, &permissions);
+    pub fn change_permissions(&mut self, turn: &mut Turn<'_>, permissions: &Arc<Permissions>) {
+        let revoked = revoke(&self.tenant, &self.session, permissions);
         if !revoked.is_empty() {
-            self.session.check_waiting(self.epoch, &permissions);
+            self.session.check_waiting(self.epoch, permissions);
         }
         for filter in &revoked {
             self.deny_subscribed(turn, filter);
         }
         // Before: a watch that comes to this broker now is compared with them.
-        self.permissions = Some(Arc::clone(&permissions));
+        self.permissions = Some(Arc::clone(permissions));
         self.renew_inquirer();
-        self.revoke_watches(turn, &permissions);
-        self.revoke_will(turn, &permissions);
+        self.revoke_watches(turn, permissions);
+        self.revoke_will(turn, permissions);
         // The owner ends waits, and reads again, in the turn for which it is woken.
         let now = turn.context.worker.now;
         let own = permissions.limits();

@@ -54,7 +54,9 @@ pub enum NotMoved {
     #[error("the broker {1} has the slot {0} already")]
     Already(u16, String),
     /// There is no such broker, or it cannot be reached.
-    #[error("the broker {0} is not up")]
+    #[error(
+        "the broker {0} is not up, or there is none of that name: `barid cluster members` lists all"
+    )]
     NotUp(String),
     /// A broker can be reached only by some others, or joins.
     #[error("the broker {0} is {1}: slots are moved when all brokers are up, down or stopped")]

@@ -196,7 +196,7 @@ impl Connection {
             return Err(self.not_proved(turn, &reason));
         }
         let permissions = permissions_of(&principal, client.client_id());
-        client.change_permissions(&mut turn.turn, permissions);
+        client.change_permissions(&mut turn.turn, &permissions);
         client.send_auth(&mut turn.turn, &mut self.transport, ReasonCode::Success, data);
         self.identity.prove(turn, self.id, principal, version);
         Ok(())

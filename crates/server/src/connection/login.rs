@@ -449,7 +449,7 @@ impl Connection {
                 if let Stage::Active(client) = &mut self.stage {
                     let permissions =
                         Arc::new(Permissions::new(Arc::clone(policy), "", client.client_id()));
-                    client.change_permissions(&mut turn.turn, permissions);
+                    client.change_permissions(&mut turn.turn, &permissions);
                 }
                 Next::Wait
             }
@@ -470,7 +470,7 @@ impl Connection {
         match standing {
             Standing::Stays(principal) => {
                 let permissions = permissions_of(&principal, client.client_id());
-                client.change_permissions(&mut turn.turn, permissions);
+                client.change_permissions(&mut turn.turn, &permissions);
                 self.identity.stays(turn, self.id, principal);
                 Next::Wait
             }
