@@ -81,8 +81,9 @@ pub fn run(Args { name, brokers, dir, slots }: &Args) -> anyhow::Result<ExitCode
             broker.name
         )?;
     }
-    told += "Each file has the secret of the cluster: only its broker may read it. Set data_dir and the listeners, which are for the own\n\
-             machine only until then; add users and limits to all of them alike, and [cluster.tls] if others can read what passes between the machines: docs/operating/cluster.md.\n";
+    told += "Each file has the secret of the cluster: only its broker may read it. Set data_dir and the listeners: without them,\n\
+             clients reach a broker from its own machine only. Add users and limits to all files alike, and [cluster.tls] if\n\
+             others can read what passes between the machines: docs/operating/cluster.md.\n";
     print(told)?;
     Ok(ExitCode::SUCCESS)
 }
