@@ -8,7 +8,7 @@ use barid_sim::Kind;
 use barid_sim::rules::{Rule, Rules};
 
 /// Number of histories within which a broken rule must be noticed.
-const HISTORIES_TO_NOTICE: u64 = 5_000;
+const HISTORIES_TO_NOTICE: u64 = 10_000;
 
 fn hold(Kind { run, flag, .. }: Kind, histories: u64) {
     for seed in 0..histories {
