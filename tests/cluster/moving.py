@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 
 import xxhash
 
@@ -38,3 +40,20 @@ def move(slot: int, to: Member, by: Member | None = None) -> dict:
 
 def another(home: Member, brokers) -> Member:
     return random.choice([one for one in brokers if one is not home])
+
+
+def move_and_kill(slot: int, brokers, chance: random.Random, within: float) -> Member:
+    """Moves a slot, and kills the broker that has it or the one that is to get it, within so many seconds. Returns the one that was killed, when
+    all brokers are up again and know where the slot is."""
+    home = home_of(slot, brokers)
+    to = another(home, brokers)
+    mover = threading.Thread(target=lambda: home.command("move", str(slot), to.name))
+    mover.start()
+    time.sleep(chance.random() * within)
+    victim = chance.choice([home, to])
+    victim.kill9()
+    mover.join()
+    victim.start()
+    brokers.settles()
+    until(lambda: home_of(slot, brokers), 20)
+    return victim

@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 import wire
 from broker import BINARY, free_port, until
 from brokers import Cluster, Member
-from moving import SLOTS, another, home_of, move, slot_of
+from moving import SLOTS, another, home_of, move, move_and_kill, slot_of
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "statestore"))
 
@@ -435,18 +435,7 @@ def test_brokers_are_killed_while_slots_move(cluster_of, seed):
             sender.publish(f"to/{session}", b"%d" % round_, qos=1)
             expected[session].append(b"%d" % round_)
         sender.disconnect()
-        slot = slot_of(chance.choice(sessions))
-        home = home_of(slot, brokers)
-        to = another(home, brokers)
-        mover = threading.Thread(target=lambda slot=slot, to=to, home=home: home.command("move", str(slot), to.name))
-        mover.start()
-        time.sleep(chance.random() * 0.15)
-        victim = chance.choice([home, to])
-        victim.kill9()
-        mover.join()
-        victim.start()
-        brokers.settles()
-        until(lambda slot=slot: home_of(slot, brokers), 20)
+        move_and_kill(slot_of(chance.choice(sessions)), brokers, chance, 0.15)
         for session in sessions:
             until(lambda session=session: len(stored_at(session, brokers)) == 1, 20)
     for session in sessions:

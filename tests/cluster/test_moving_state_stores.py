@@ -13,7 +13,7 @@ import pytest
 import wire
 from broker import until
 from brokers import Cluster, Member
-from moving import another, home_of, move, slot_of
+from moving import another, home_of, move, move_and_kill, slot_of
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "statestore"))
 
@@ -120,22 +120,12 @@ def test_watchers_are_told_or_disconnected_whoever_is_killed(cluster_of, seed):
         watchers = {one: connected(f"watcher-{one.name}-{round_}", one, tenant) for one in brokers}
         for watcher in watchers.values():
             watcher.watch(b"key")
-        home = home_of(slot, brokers)
-        to = another(home, brokers)
-        mover = threading.Thread(target=lambda home=home, to=to: home.command("move", str(slot), to.name))
-        mover.start()
-        time.sleep(chance.random() * 0.12)
-        victim = chance.choice([home, to])
-        victim.kill9()
-        mover.join()
-        victim.start()
-        brokers.settles()
-        until(lambda: home_of(slot, brokers), 20)
+        victim = move_and_kill(slot, brokers, chance, 0.12)
         setter = connected(f"setter-{round_}", home_of(slot, brokers), tenant)
         version = setter.set(b"key", b"%d" % round_)
         for one, watcher in watchers.items():
             try:
-                assert watcher.told(5).version == version, (round_, one.name, victim.name, home.name)
+                assert watcher.told(5).version == version, (round_, one.name, victim.name)
             except wire.Closed:
                 pass
             except wire.Violation as other:

@@ -204,12 +204,10 @@ impl Engine {
                 // Before the links give up, so that no request counts as carried out. If the state store is on its way to the
                 // broker that is down, its watches are gone, too.
                 tenant.inquirers.disconnect();
-            } else if let Some(store) = tenant.used_state_store() {
-                store.forget_guests(&tenant, member);
             }
         }
         let (given_up, left, forgetting) = cluster.is_down(member);
-        // Watches that have come with a slot meanwhile.
+        // Behind that: watches that come with a slot from now on find that the broker is out of the cluster.
         for tenant in self.tenants.all() {
             if let Some(store) = tenant.used_state_store() {
                 store.forget_guests(&tenant, member);

@@ -126,6 +126,25 @@ impl World {
         }
     }
 
+    /// Lets a step of time pass.
+    fn step(&mut self, seed: u64) {
+        self.now += STEP;
+        self.connect();
+        self.speak();
+        self.hear();
+        self.refuse();
+        self.tick();
+        self.check(seed);
+    }
+
+    /// The brokers that do not serve.
+    fn idle(&self) -> Vec<usize> {
+        let serves = |index: usize| {
+            self.clock(index) < self.brokers[index].members.serves_until(self.clock(index))
+        };
+        (0..self.brokers.len()).filter(|index| !serves(*index)).collect()
+    }
+
     fn clock(&self, broker: usize) -> MonoTime {
         MonoTime::from_millis(1_000 + self.now * self.brokers[broker].rate / 1_000)
     }
@@ -479,30 +498,15 @@ fn of_two_brokers_that_serve_each_waits_for_the_other() {
     for seed in first..first + histories {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
-            world.now += STEP;
             world.trouble();
-            world.connect();
-            world.speak();
-            world.hear();
-            world.refuse();
-            world.tick();
-            world.check(seed);
+            world.step(seed);
         }
         // Without trouble, all find each other again.
         world.slowest = 20;
         for _ in 0..2_400 {
-            world.now += STEP;
-            world.connect();
-            world.speak();
-            world.hear();
-            world.tick();
-            world.check(seed);
+            world.step(seed);
         }
-        let serves = |world: &World, index: usize| {
-            world.clock(index) < world.brokers[index].members.serves_until(world.clock(index))
-        };
-        let idle: Vec<_> =
-            (0..world.brokers.len()).filter(|index| !serves(&world, *index)).collect();
+        let idle = world.idle();
         assert!(idle.is_empty(), "seed {seed}: after a minute of peace {idle:?} do not serve");
         // Two processes end at the same time, and one of them stays away: the others go on if they know how many there are.
         let count = world.brokers.len();
@@ -514,16 +518,10 @@ fn of_two_brokers_that_serve_each_waits_for_the_other() {
         world.away = Some(away);
         (world.brokers[away].stopped_until, world.brokers[away].refuses_until) = (end + 1, end + 1);
         while world.now < end {
-            world.now += STEP;
-            world.connect();
-            world.speak();
-            world.hear();
-            world.refuse();
-            world.tick();
-            world.check(seed);
+            world.step(seed);
         }
-        let idle = (0..count).filter(|index| *index != away && !serves(&world, *index));
-        let idle: Vec<_> = idle.collect();
+        let mut idle = world.idle();
+        idle.retain(|index| *index != away);
         assert!(
             idle.is_empty() || !world.are_fixed,
             "seed {seed}: {away} is away, {back} is back, and {idle:?} do not serve"

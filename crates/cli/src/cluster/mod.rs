@@ -97,7 +97,7 @@ tenants whose slot it is. Any broker may be asked. All brokers have to be up, or
 
 The clients of the slot are disconnected and connect again; until the contents are at the other broker they are refused
 (0x88). For a part of that time no broker of the cluster reads messages from clients, so nothing is lost and nothing
-arrives twice; clients of state stores notice nothing else. How long both took is printed.
+arrives twice. Clients of state stores stay connected, unless a broker fails meanwhile. How long both took is printed.
 
 Examples:
   barid cluster move 7 b2

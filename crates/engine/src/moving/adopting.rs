@@ -20,7 +20,7 @@ use barid_core::ids::{MessageId, QueueNumber, SessionNumber, ShardIndex, TenantN
 use barid_core::message::Message;
 use barid_core::session::{EntryRecord, Phase};
 use barid_core::state_store::{AnsweredRecord, StateRecord};
-use barid_peers::{Told, ToldKind};
+use barid_peers::ToldKind;
 use hashbrown::{HashMap, HashSet};
 use thiserror::Error;
 
@@ -71,7 +71,7 @@ pub fn adopt(
     (from, me): (&str, &str),
     watches: Watches,
 ) -> Result<usize, AdoptError> {
-    adopt_as(engine, records, Some((from, me)), watches)
+    adopt_as(engine, records, Some(Moved { from, me, watches }))
 }
 
 /// Takes the contents of a slot that [have left](Leaving::leave) this broker back into memory, because they stay. Sessions
@@ -80,8 +80,7 @@ pub fn adopt(
 /// # Errors
 /// A record cannot be read. Nothing was taken back.
 pub fn stay(engine: &Engine, leaving: &Leaving, records: &Records) -> Result<usize, AdoptError> {
-    // The watches have not left.
-    let back = adopt_as(engine, records, None, Watches::Adopt);
+    let back = adopt_as(engine, records, None);
     leaving.forget_sessions(|session| session.durable().is_none());
     back
 }
@@ -89,8 +88,7 @@ pub fn stay(engine: &Engine, leaving: &Leaving, records: &Records) -> Result<usi
 fn adopt_as(
     engine: &Engine,
     records: &Records,
-    moved: Option<(&str, &str)>,
-    watches: Watches,
+    moved: Option<Moved<'_>>,
 ) -> Result<usize, AdoptError> {
     records.for_each::<AdoptError>(|record| {
         match record.keyspace {
@@ -103,7 +101,6 @@ fn adopt_as(
     let mut adopting = Adopting {
         engine,
         moved,
-        watches,
         readers: shards.iter().map(|shard| Reader::new(engine, shard)).collect(),
         shards: &shards,
         sessions: HashMap::new(),
@@ -119,12 +116,19 @@ fn adopt_as(
     Ok(adopting.finish())
 }
 
+/// A move of a slot from the broker of the name `from` to this one, `me`.
+#[derive(Clone, Copy)]
+struct Moved<'a> {
+    from: &'a str,
+    me: &'a str,
+    watches: Watches,
+}
+
 /// The contents of a slot, on their way into this broker.
 struct Adopting<'a> {
     engine: &'a Engine,
-    /// The names of the broker that had the slot, and of this one; `None`: the contents were here.
-    moved: Option<(&'a str, &'a str)>,
-    watches: Watches,
+    /// Where the contents are from; `None`: they were here, and their watches have not left.
+    moved: Option<Moved<'a>>,
     shards: &'a [Arc<DurableShard>],
     /// Collect the sessions, keys and entities, one reader for each shard of this broker.
     readers: Vec<Reader<'a>>,
@@ -223,12 +227,12 @@ impl Adopting<'_> {
 
     /// Takes a watch, before anything can be told of its key here.
     fn watch(&self, watch: &Watch<'_>) {
-        let (Some((_, me)), Some(cluster)) = (self.moved, &self.engine.cluster) else { return };
+        let (Some(moved), Some(cluster)) = (self.moved, &self.engine.cluster) else { return };
         let Watch { broker, client_id, connection, session, is_stored, key, .. } = *watch;
         let tenant = self.engine.tenants.recover(watch.tenant);
         let store = tenant.state_store();
-        let goes_on = self.watches == Watches::Adopt;
-        if broker == me {
+        let goes_on = moved.watches == Watches::Adopt;
+        if broker == moved.me {
             let connection = ConnectionId(connection);
             let watch = |session| {
                 store.adopt_watch(&tenant, Watching::Here { session, connection }, key);
@@ -319,7 +323,7 @@ impl Adopting<'_> {
         let found = self.engine.tenants.recover(tenant);
         let before = record.number;
         let mut shard = shard;
-        if let Some((from, _)) = self.moved {
+        if let Some(Moved { from, .. }) = self.moved {
             // The client has begun anew here: the session that the other broker had would have ended.
             if found.sessions.entry(client_id).get().is_some() {
                 return;
@@ -371,7 +375,7 @@ impl Adopting<'_> {
         record: AnsweredRecord,
     ) {
         let number = self.tenant(0, tenant);
-        let Some((from, me)) = self.moved else {
+        let Some(Moved { from, me, .. }) = self.moved else {
             self.answered.push(AnsweredIn { shard, tenant: number, session, packet_id, record });
             return;
         };
@@ -499,8 +503,7 @@ pub fn check_watches(engine: &Engine, slots: &Slots, slot: u16) {
 /// Tells a connection of another broker something without a message.
 fn tell(engine: &Engine, tenant: &Tenant, guest: &Guest, kind: ToldKind) {
     let Some(remote) = &tenant.remote else { return };
-    let told = Told { connection: guest.connection, session: guest.session, kind };
-    let to = (&*guest.client_id, told);
+    let to = (&*guest.client_id, guest.told(kind));
     let sources = engine.shards.sources();
     remote.tell_inquirer(sources, guest.member, to, Commits::default(), (true, &[]));
 }

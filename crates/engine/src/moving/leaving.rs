@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::records::{Damaged, Record, Records};
 use super::watches::{WATCHES, Watch};
-use crate::cluster::Slots;
+use crate::cluster::{Cluster, Slots};
 use crate::engine::Engine;
 use crate::session::SessionRef;
 use crate::state_store::{Watching, guest_number};
@@ -186,14 +186,7 @@ impl Leaving {
 
     fn read_watches(&self, reading: &mut Reading<'_>) {
         let Some(cluster) = &reading.engine.cluster else { return };
-        let Some(me) = cluster.slots().map(|slots| slots.me()) else { return };
-        let mut encoded = Vec::new();
-        let mut put = |watch: Watch<'_>| {
-            encoded.clear();
-            watch.encode(&mut encoded);
-            let record = Record { shard: 0, keyspace: WATCHES, key: &[], value: &encoded };
-            reading.records.push(record);
-        };
+        let mut value = Vec::new();
         for tenant in &self.tenants {
             let Some(store) = tenant.used_state_store() else { continue };
             for shard in tenant.shards.iter() {
@@ -201,31 +194,11 @@ impl Leaving {
                 let watches = partition.watches();
                 let each = watches.flat_map(|(key, all)| all.iter().map(move |one| (key, one)));
                 for (key, watching) in each {
-                    match watching {
-                        Watching::Here { session, connection } => {
-                            let Some(session) = SessionRef::upgrade(session) else { continue };
-                            put(Watch {
-                                tenant: &tenant.name,
-                                broker: me,
-                                client_id: &session.client_id,
-                                connection: connection.0,
-                                session: session.answered_as(),
-                                is_stored: session.durable().is_some(),
-                                key,
-                            });
-                        }
-                        Watching::Elsewhere(guest) => {
-                            let Some(broker) = cluster.name_of(guest.member) else { continue };
-                            put(Watch {
-                                tenant: &tenant.name,
-                                broker: &broker,
-                                client_id: &guest.client_id,
-                                connection: guest.connection,
-                                session: guest.session,
-                                is_stored: guest.is_stored,
-                                key,
-                            });
-                        }
+                    value.clear();
+                    if encode_watch(cluster, (&tenant.name, key), watching, &mut value).is_some() {
+                        let record =
+                            Record { shard: 0, keyspace: WATCHES, key: &[], value: &value };
+                        reading.records.push(record);
                     }
                 }
             }
@@ -288,6 +261,43 @@ impl Leaving {
         }
         Ok(())
     }
+}
+
+/// Encodes the watch of a key. Returns `None` if the connection has ended.
+fn encode_watch(
+    cluster: &Cluster,
+    (tenant, key): (&str, &[u8]),
+    watching: &Watching,
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    match watching {
+        Watching::Here { session, connection } => {
+            let session = SessionRef::upgrade(session)?;
+            let watch = Watch {
+                tenant,
+                broker: cluster.slots()?.me(),
+                client_id: &session.client_id,
+                connection: connection.0,
+                session: session.answered_as(),
+                is_stored: session.durable().is_some(),
+                key,
+            };
+            watch.encode(out);
+        }
+        Watching::Elsewhere(guest) => {
+            let watch = Watch {
+                tenant,
+                broker: &cluster.name_of(guest.member)?,
+                client_id: &guest.client_id,
+                connection: guest.connection,
+                session: guest.session,
+                is_stored: guest.is_stored,
+                key,
+            };
+            watch.encode(out);
+        }
+    }
+    Some(())
 }
 
 /// The stores that are being read.

@@ -183,8 +183,8 @@ impl Context {
             return tenant.dropped(&self.worker, reason, None, &guest.client_id);
         }
         let sources = self.engine.shards.sources();
-        let told = Told { connection: guest.connection, session: guest.session, kind };
-        remote.tell_inquirer(sources, guest.member, (&guest.client_id, told), after, packets);
+        let to = (&*guest.client_id, guest.told(kind));
+        remote.tell_inquirer(sources, guest.member, to, after, packets);
     }
 
     /// Tells the broker with the state store that a session has ended.

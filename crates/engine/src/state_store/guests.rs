@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barid_core::ids::SessionNumber;
 use barid_core::time::MonoTime;
-use barid_peers::Inquiry;
+use barid_peers::{Inquiry, Told, ToldKind};
 use hashbrown::{HashMap, HashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -43,6 +43,11 @@ impl Guest {
             session: guest_number(broker, inquiry.session),
             is_stored: inquiry.is_stored,
         }
+    }
+
+    /// Returns whom a message of this kind is for.
+    pub(crate) fn told(&self, kind: ToldKind) -> Told {
+        Told { connection: self.connection, session: self.session, kind }
     }
 
     /// The number of the connection among all watchers. Connections of this broker have smaller ones.

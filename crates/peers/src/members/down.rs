@@ -29,7 +29,7 @@ impl Members {
                 }
                 missing += usize::from(witness.counts && *verdict != Verdict::Up);
                 gone += usize::from(*verdict == Verdict::Gone);
-                // Nobody comes back from that.
+                // Down is for good.
                 is_held_down |= *verdict == Verdict::Down;
             }
             let is_missed = brokers > 2 && missing * 2 > brokers;

@@ -493,6 +493,11 @@ impl Members {
 }
 
 impl Member {
+    /// Whether it says this of an incarnation of another broker.
+    fn says(&self, name: &str, incarnation: u64, verdict: Verdict) -> bool {
+        self.seen.get(name).is_some_and(|seen| seen.is(incarnation, verdict))
+    }
+
     /// A broker that has said hello, or that another one counts.
     fn new(now: MonoTime, identity: Identity) -> Self {
         Self {

@@ -122,10 +122,8 @@ impl Members {
             witnesses.all(|(_, witness)| witness.contact.has_heard_number >= since)
         };
         let is_held_down = |(name, member): (&String, &Member)| {
-            self.counted().any(|(_, witness)| {
-                let is_it = |seen: &Seen| seen.is(member.identity.incarnation, Verdict::Down);
-                witness.seen.get(name).is_some_and(is_it)
-            })
+            let incarnation = member.identity.incarnation;
+            self.counted().any(|(_, witness)| witness.says(name, incarnation, Verdict::Down))
         };
         let believed = |(name, member): (&String, &Member)| match member.contact.doubt {
             _ if member.contact.is_given_up || is_held_down((name, member)) => false,
@@ -233,8 +231,7 @@ impl Members {
             return;
         }
         let is_heard_by_others = |name: &str, incarnation: u64| {
-            let is_up = |seen: &Seen| seen.is(incarnation, Verdict::Up);
-            self.up().any(|(_, witness)| witness.seen.get(name).is_some_and(is_up))
+            self.up().any(|(_, witness)| witness.says(name, incarnation, Verdict::Up))
         };
         let estranged = self.counted().find(|(name, member)| {
             let is_lost = member.contact.lost_since.is_some_and(|it| now.since(it) >= patience);

@@ -57,15 +57,6 @@ pub async fn take_slots(peering: &Arc<Peering>, greeted: Greeted) -> Result<(), 
     }
 }
 
-impl Drop for Taking<'_> {
-    fn drop(&mut self) {
-        // The link ends when all brokers know of the slot, or are about to.
-        if let (Some(slot), Some((_, slots))) = (self.taken, of(&self.peering.shared)) {
-            check_watches(&self.peering.shared.engine, slots, slot);
-        }
-    }
-}
-
 /// A slot that may come from another broker.
 struct Taking<'a> {
     peering: &'a Arc<Peering>,
@@ -171,6 +162,15 @@ impl Taking<'_> {
     }
 }
 
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        // The link ends when all brokers know of the slot, or are about to.
+        if let (Some(slot), Some((_, slots))) = (self.taken, of(&self.peering.shared)) {
+            check_watches(&self.peering.shared.engine, slots, slot);
+        }
+    }
+}
+
 /// Waits until this broker has heard that a slot has moved to another one.
 async fn hears_of(shared: &Shared, Staged { slot, generation }: Staged) -> Result<(), String> {
     let (_, slots) = of(shared).ok_or("this broker has no slots")?;
@@ -181,6 +181,7 @@ async fn hears_of(shared: &Shared, Staged { slot, generation }: Staged) -> Resul
         }
         sleep(AGAIN).await;
     }
+    // Whoever notes the place has perhaps not come to all tenants yet.
     homes_have_changed(&shared.engine);
     Ok(())
 }
