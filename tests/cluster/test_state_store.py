@@ -145,8 +145,8 @@ def test_many_requests_of_one_client_are_answered_in_order(homes, store):
             assert all(client.answer(one).payload == value(b"x" * 200_000) for one in sent)
 
 
-def test_a_home_that_is_down_says_so_and_its_clients_begin_again(cluster_of, store):
-    brokers = cluster_of(2, homes=True)
+def tenants_of(brokers: Cluster, store) -> dict[str, str]:
+    """Returns a tenant for each broker, which has its state store. The tenant has one key, `key`."""
     tenants = {}
     for number in range(8):
         tenant = f"d{number}"
@@ -154,6 +154,25 @@ def test_a_home_that_is_down_says_so_and_its_clients_begin_again(cluster_of, sto
         line = f'barid_state_keys{{tenant="{tenant}"}} 1'
         home = next(one for one in brokers if line in one.http("/metrics")[1])
         tenants.setdefault(home.name, tenant)
+    return tenants
+
+
+def test_a_request_is_acknowledged_when_it_is_answered(cluster_of, store):
+    """Behind PUBACK a client does not send it again, so a response that is still on its way must not depend on the connection."""
+    brokers = cluster_of(2, homes=True, proxied=True)
+    asks = store(tenants_of(brokers, store)["b2"], brokers[0], "asks")
+    # Only the response is slow: it does not pass where the request and its acknowledgement do.
+    brokers.proxies[0].delay = 0.4
+    begin = time.monotonic()
+    asks.send(array("GET", "key"))
+    first = asks.client.recv()
+    assert time.monotonic() - begin > 0.3, first
+    assert {first.kind, asks.client.recv().kind} == {wire.PUBLISH, wire.PUBACK}
+
+
+def test_a_home_that_is_down_says_so_and_its_clients_begin_again(cluster_of, store):
+    brokers = cluster_of(2, homes=True)
+    tenants = tenants_of(brokers, store)
     tenant, here = tenants["b2"], brokers[0]
     watcher = store(tenant, here, "watcher")
     watcher.watch(b"key")

@@ -193,6 +193,8 @@ impl Engine {
     pub fn member_is_down(&self, member: MemberRef) -> usize {
         let Some(cluster) = &self.cluster else { return 0 };
         let now = self.clock.now();
+        let (given_up, left, forgetting) = cluster.is_down(member);
+        // Behind that: requests, and watches that come with a slot, find from now on that the broker is out of the cluster.
         for tenant in self.tenants.all() {
             let is_moving =
                 || tenant.remote.as_ref().is_some_and(|remote| remote.holds_for_move(now));
@@ -201,14 +203,10 @@ impl Engine {
                 _ => false,
             };
             if is_asked {
-                // Before the links give up, so that no request counts as carried out. If the state store is on its way to the
-                // broker that is down, its watches are gone, too.
+                // Nobody answers what they have asked. If the state store is on its way to the broker that is down, its
+                // watches are gone, too.
                 tenant.inquirers.disconnect();
             }
-        }
-        let (given_up, left, forgetting) = cluster.is_down(member);
-        // Behind that: watches that come with a slot from now on find that the broker is out of the cluster.
-        for tenant in self.tenants.all() {
             if let Some(store) = tenant.used_state_store() {
                 store.forget_guests(&tenant, member);
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use barid_core::ids::ShardIndex;
-use barid_peers::{Destination, Outgoing, Run, Told};
+use barid_peers::{Destination, Outgoing, Run, Told, ToldKind};
 
 use super::MemberRef;
 use crate::durable::Commits;
@@ -125,8 +125,8 @@ impl Link {
     /// the messages may be lost and there is no room. Others are added in any case: whoever adds them has asked whether
     /// there [is room](Self::has_room).
     ///
-    /// If the other broker is out of the cluster by now, the run is given up at once. One for a shared subscription waits: it is
-    /// for whoever is in the cluster next.
+    /// If the other broker is out of the cluster by now, the run is given up at once, and the number is 0. One for a shared
+    /// subscription waits: it is for whoever is in the cluster next.
     pub(super) fn add(&self, run: Run<'_>, count: usize, may_be_lost: bool) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_closed && !matches!(run.to, Destination::Shared(_)) {
@@ -166,19 +166,20 @@ impl Link {
     /// Lets the held runs leave that may.
     fn release(&self, sources: &Sources, state: &mut State) {
         loop {
-            let held = match state.held.poll(sources, &self.me, |_| true) {
-                Polled::Ready(held) => Some(held),
-                // What it reveals has not happened.
-                Polled::Failed => {
-                    if let Some(held) = state.held.pop_front() {
-                        state.held_bytes -= held.packets.len();
-                    }
-                    continue;
-                }
-                Polled::Pending | Polled::Empty => None,
+            let (held, has_failed) = match state.held.poll(sources, &self.me, |_| true) {
+                Polled::Ready(held) => (Some(held), false),
+                Polled::Failed => (state.held.pop_front(), true),
+                Polled::Pending | Polled::Empty => (None, false),
             };
-            let Some(HeldRun { tenant, publisher, to, is_v5, packets }) = held else { return };
+            let Some(HeldRun { tenant, publisher, mut to, is_v5, mut packets }) = held else {
+                return;
+            };
             state.held_bytes -= packets.len();
+            if has_failed {
+                // What it reveals has not happened, and may happen later. So the client has to ask again.
+                let HeldFor::Inquirer(told) = &mut to else { continue };
+                (told.kind, packets) = (ToldKind::Busy, Box::default());
+            }
             let to = match &to {
                 HeldFor::Inquirer(told) => Destination::Inquirer(*told),
                 HeldFor::Sessions => Destination::Sessions,

@@ -275,7 +275,8 @@ impl Remote {
     }
 
     /// Sends a request to the broker that has the state store. `request`: the message, as a packet of MQTT 5, or nothing.
-    /// Returns what must be done before it has been carried out, and what it changes is durable.
+    /// Returns what is done when it has been carried out, and what it changes is durable; `None`: that broker is out of the cluster
+    /// by now.
     pub(crate) fn inquire(
         &self,
         worker: &Worker,
@@ -283,12 +284,12 @@ impl Remote {
         client_id: &str,
         inquiry: Inquiry<'_>,
         request: &[u8],
-    ) -> Commits {
+    ) -> Option<Commits> {
         let link = self.cluster.link(worker.id, home);
         let to = Destination::StateStore(inquiry);
         let run = Run::unnumbered(&self.tenant, client_id, to, true, request);
-        let sequence = link.add(run, 1, false).expect("a run that must not be lost is added");
-        Commits::one(link.source(), sequence)
+        let sequence = link.add(run, 1, false).filter(|sequence| *sequence > 0)?;
+        Some(Commits::one(link.source(), sequence))
     }
 
     /// Tells a client of another broker something about the state store, when `after` is durable.

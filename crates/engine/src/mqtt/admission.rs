@@ -237,7 +237,7 @@ pub fn admit(
         unfinished: None,
         partner: None,
         watched: Default::default(),
-        pending: None,
+        requests: None,
         metered,
         is_paced,
         cluster_waits_until: None,

@@ -29,8 +29,7 @@ use crate::ids::ConnectionId;
 use crate::limits::{Limits, Quota};
 use crate::owner::{Farewell, Owner, is_same};
 use crate::quotas::Metered;
-use crate::session::{Session, SessionRef, Stint};
-use crate::state_store::Pending;
+use crate::session::{Requests, Session, SessionRef, Stint};
 use crate::tapping::{Protocol, Tap};
 use crate::tenant::Tenant;
 use crate::turn::{ClientAck, Scratch, Turn};
@@ -104,7 +103,7 @@ pub struct Client {
     /// The keys of the state store that the connection watches.
     pub(super) watched: Option<Box<HashSet<Box<[u8]>>>>,
     /// The requests to the state store of another broker, if the client has ever sent one.
-    pub(super) pending: Option<Arc<Pending>>,
+    pub(super) requests: Option<Arc<Requests>>,
     /// The quotas that the connection is under.
     pub(super) metered: Metered,
     /// Whether a quota limits what is sent to the client.
@@ -247,7 +246,7 @@ impl Client {
 
     /// Whether so many requests to the state store of another broker are unanswered that the client is not read from.
     fn waits_for_other_broker(&self) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.are_many())
+        self.requests.as_ref().is_some_and(|requests| requests.are_many())
     }
 
     /// Returns the name of the client's tenant.

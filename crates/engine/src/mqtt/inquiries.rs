@@ -6,29 +6,22 @@ use barid_core::holder::Held;
 use barid_peers::InquiryKind;
 use mqtt_proto::{PacketType, Properties, ReasonCode};
 use smallvec::SmallVec;
-use statestore_proto::{Command, Refusal, Reply, Verb};
+use statestore_proto::{Command, Refusal, Reply};
 
 use super::End;
 use super::client::Client;
 use super::requests::{Unfit, check, quota_of_room};
 use crate::cluster::MemberRef;
 use crate::durable::Commits;
-use crate::session::SessionRef;
+use crate::session::{Requests, SessionRef};
 use crate::state_requests::{Asking, Inquiring, Whom};
-use crate::state_store::{Envelope, Inquirer, Pending};
+use crate::state_store::{Envelope, Inquirer};
 use crate::turn::{Scratch, Turn};
 
-/// What becomes of a request.
-enum Fate {
-    /// The other broker carries it out.
-    Sent(Commits),
-    /// It is refused here.
-    Refused(Option<Verb>, Refusal),
-}
-
 impl Client {
-    /// Has another broker carry out the requests of the run. They are acknowledged when it has, and their changes are
-    /// durable. `None`: the state store is being moved, and takes none.
+    /// Has another broker carry out the requests of the run. They are acknowledged when it has answered them: behind PUBACK a
+    /// client does not send a request again, so the response must have reached its session. `None`: the state store is being
+    /// moved, and takes none.
     pub(super) fn inquire(
         &mut self,
         turn: &mut Turn<'_>,
@@ -38,7 +31,7 @@ impl Client {
         let (session, tenant) = (self.session.clone(), Arc::clone(&self.tenant));
         let permissions = self.permissions.clone();
         let permissions = permissions.as_deref();
-        let pending = self.note_inquirer();
+        let requests = self.note_inquirer();
         let asking =
             Asking { tenant: &tenant, whom: Whom::Here { session: &session, permissions } };
         let remote = tenant.remote.as_ref().expect("there is another broker");
@@ -60,7 +53,6 @@ impl Client {
         let repeated: SmallVec<[bool; 16]> =
             (0..messages.len()).map(|index| messages.is_repeated(index)).collect();
         let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
-        let mut waits_for = Commits::default();
         let mut ended = Ok(());
         let mut denied = SmallVec::<[usize; 4]>::new();
         for (index, id) in ids.iter().enumerate() {
@@ -83,60 +75,62 @@ impl Client {
                 continue;
             }
             let is_repeated = repeated[index];
-            let fate = match Command::decode(request.payload) {
-                Err(refusal) => Fate::Refused(None, refusal),
+            let refused = match Command::decode(request.payload) {
+                Err(refusal) => Some((None, refusal)),
                 Ok(command) => {
                     let (verb, key) = (command.verb(), command.key());
                     let may_touch = key
                         .is_none_or(|key| permissions.is_none_or(|own| own.may_touch(verb, key)));
-                    if !may_touch {
-                        Fate::Refused(Some(verb), Refusal::NotAuthorized)
-                    } else if let Some(home) =
-                        home.filter(|home| remote.takes_requests(&context.worker, *home))
-                    {
+                    let mut send_to = |home: MemberRef| {
                         let sent = (*id, is_repeated);
                         let inquiry = inquiring.inquiry(InquiryKind::Request, sent, user);
                         let (client_id, worker) = (&session.client_id, &context.worker);
                         let (_, packet) = messages.as_published(index..index + 1);
                         // Before: the answer may come at once, on another thread.
-                        pending.add();
-                        Fate::Sent(remote.inquire(worker, home, client_id, inquiry, packet))
-                    } else {
-                        if is_repeated {
-                            // It may have been carried out before.
-                            ended = Err(End::Refused(
-                                ReasonCode::ServerBusy,
-                                "the broker with the state store cannot be reached: send again",
-                            ));
-                            break;
+                        requests.send();
+                        let sent = remote.inquire(worker, home, client_id, inquiry, packet);
+                        if sent.is_none() {
+                            requests.answer();
                         }
-                        Fate::Refused(Some(verb), Refusal::QuotaExceeded)
+                        sent
+                    };
+                    let takes = |home: &MemberRef| remote.takes_requests(&context.worker, *home);
+                    if !may_touch {
+                        Some((Some(verb), Refusal::NotAuthorized))
+                    } else if let Some(sent) = home.filter(takes).and_then(&mut send_to) {
+                        self.sent.join(&sent);
+                        None
+                    } else if is_repeated {
+                        // It may have been carried out before.
+                        ended = Err(End::Refused(
+                            ReasonCode::ServerBusy,
+                            "the broker with the state store cannot be reached: send again",
+                        ));
+                        break;
+                    } else {
+                        Some((Some(verb), Refusal::QuotaExceeded))
                     }
                 }
             };
             reasons.push(ReasonCode::Success);
-            match fate {
-                Fate::Sent(commits) => waits_for.join(&commits),
-                Fate::Refused(verb, refusal) => {
-                    if refusal == Refusal::NotAuthorized {
-                        denied.push(index);
-                    }
-                    let reply = Reply::Refused(refusal);
-                    counters.requests.add(verb, &reply);
-                    let request = messages.publication(index);
-                    let envelope = Envelope::read(Properties::from_validated(request.properties))
-                        .expect("it was read before");
-                    let to = (envelope.response_topic, envelope.correlation);
-                    responses.push(context, asking, to, (&reply, None, &Commits::default()));
-                }
+            let Some((verb, refusal)) = refused else { continue };
+            if refusal == Refusal::NotAuthorized {
+                denied.push(index);
             }
+            let reply = Reply::Refused(refusal);
+            counters.requests.add(verb, &reply);
+            let request = messages.publication(index);
+            let envelope = Envelope::read(Properties::from_validated(request.properties))
+                .expect("it was read before");
+            let to = (envelope.response_topic, envelope.correlation);
+            responses.push(context, asking, to, (&reply, None, &Commits::default()));
         }
         responses.publish(context, asking);
         let denied: SmallVec<[Vec<u8>; 4]> =
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
-        self.sent.join(&waits_for);
-        self.acknowledge_requests(turn, ids, &reasons, &waits_for, &denied);
+        turn.scratch.answers.requested = Some(requests.until_now());
+        self.acknowledge_requests(turn, ids, &reasons, &Commits::default(), &denied);
         ended
     }
 
@@ -151,27 +145,27 @@ impl Client {
     }
 
     /// Notes the client for what the other broker tells it, now or when the state store has moved there.
-    pub(super) fn note_inquirer(&mut self) -> Arc<Pending> {
-        if let Some(pending) = &self.pending {
-            return Arc::clone(pending);
+    pub(super) fn note_inquirer(&mut self) -> Arc<Requests> {
+        if let Some(requests) = &self.requests {
+            return Arc::clone(requests);
         }
-        let pending = Arc::clone(self.pending.insert(Arc::default()));
+        let requests = Arc::clone(self.requests.insert(Arc::default()));
         self.renew_inquirer();
-        pending
+        requests
     }
 
     /// Notes the present permissions of the client for what the other broker tells it.
     pub(super) fn renew_inquirer(&self) {
-        if let Some(pending) = self.pending.clone() {
+        if let Some(requests) = self.requests.clone() {
             let (session, permissions) = (self.session.downgrade(), self.permissions.clone());
-            let inquirer = Inquirer { session, permissions, pending };
+            let inquirer = Inquirer { session, permissions, requests };
             self.tenant.inquirers.put(self.id, inquirer);
         }
     }
 
     /// Notes keys that the client watches and that have come to this broker.
     pub(super) fn take_adopted(&mut self) {
-        if self.pending.is_some() {
+        if self.requests.is_some() {
             let adopted = self.tenant.inquirers.take_adopted(self.id);
             if !adopted.is_empty() {
                 self.watched.get_or_insert_default().extend(adopted);
@@ -181,7 +175,7 @@ impl Client {
 
     /// Tells the other broker that the connection has ended, so that it watches nothing any more.
     pub(super) fn end_inquiries(&mut self, turn: &Turn<'_>) {
-        if self.pending.is_none() {
+        if self.requests.is_none() {
             return;
         }
         self.tenant.inquirers.remove(self.id);

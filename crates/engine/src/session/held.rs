@@ -8,6 +8,7 @@ use mqtt_proto::{
 
 use super::Session;
 use super::outlet::Outlet;
+use super::requested::Requested;
 use crate::durable::Commits;
 use crate::owner::Farewell;
 use crate::packets::Packets;
@@ -62,11 +63,14 @@ struct Answers {
     packets: Packets,
     /// Sessions whose queues were full: the publisher is held back until they have room.
     rooms: Vec<FullRoom>,
+    /// Requests of the client that must be answered before.
+    requested: Option<Requested>,
 }
 
 impl Answers {
-    fn has_room(&self) -> bool {
+    fn may_leave(&self) -> bool {
         !self.rooms.iter().any(FullRoom::is_full)
+            && self.requested.as_ref().is_none_or(Requested::are_answered)
     }
 }
 
@@ -87,11 +91,16 @@ impl Held {
     }
 
     /// Keeps acknowledgements back, until they are [released](Self::release).
-    pub(super) fn push_answers(&mut self, commits: Commits, rooms: Vec<FullRoom>, bytes: &[u8]) {
+    pub(super) fn push_answers(
+        &mut self,
+        commits: Commits,
+        (rooms, requested): (Vec<FullRoom>, Option<Requested>),
+        bytes: &[u8],
+    ) {
         self.bytes += bytes.len();
         let mut packets = Packets::default();
         packets.push(bytes);
-        self.answers.push(commits, Answers { packets, rooms });
+        self.answers.push(commits, Answers { packets, rooms, requested });
     }
 
     /// Keeps back the packets to the client that `encode` appends, until `commits` are durable.
@@ -109,7 +118,7 @@ impl Held {
     pub(super) fn release(&mut self, session: &Session, unsent: &mut Packets) {
         let sources = session.account.shards.sources();
         while let Polled::Ready(answers) =
-            self.answers.poll(sources, &session.me, Answers::has_room)
+            self.answers.poll(sources, &session.me, Answers::may_leave)
         {
             self.bytes -= answers.packets.len();
             unsent.append(answers.packets);

@@ -8,6 +8,7 @@ mod outlet;
 mod pacing;
 mod reading_back;
 mod replay;
+mod requested;
 mod stored;
 mod subscriptions;
 mod tapped;
@@ -17,6 +18,7 @@ mod writing;
 
 pub use delivery::Offered;
 pub use outlet::{Link, Replay};
+pub use requested::{Requested, Requests};
 pub use subscriptions::{Subscription, Subscriptions};
 pub use writing::{Answers, Stint};
 

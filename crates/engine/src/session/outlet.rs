@@ -132,7 +132,7 @@ impl Outlet {
             self.unsent.push(connack);
         } else {
             let held = self.held.get_or_insert_default();
-            held.push_answers(commits, Vec::new(), connack);
+            held.push_answers(commits, (Vec::new(), None), connack);
             held.opening = true;
         }
         self.is_cut = true;

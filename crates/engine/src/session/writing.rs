@@ -29,6 +29,7 @@ use mqtt_proto::{Ack, Packet, PacketId, PacketType, Properties, QoS, ReasonCode,
 use super::delivery::{UNSENT_MAX, noted};
 use super::held::FullRoom;
 use super::outlet::Outlet;
+use super::requested::Requested;
 use super::{Session, SessionRef};
 use crate::durable::{Commits, SessionJournal};
 use crate::encode::PublishFrame;
@@ -80,6 +81,8 @@ pub struct Answers {
     pub prompt: Vec<u8>,
     /// Whether requests to the state store are among the packets that are answered.
     pub are_of_requests: bool,
+    /// Requests that another broker must have answered before `ordered` leaves.
+    pub requested: Option<Requested>,
 }
 
 impl Answers {
@@ -103,6 +106,7 @@ impl Answers {
         self.releases_after.clear();
         self.rooms.clear();
         self.are_of_requests = false;
+        self.requested = None;
     }
 }
 
@@ -199,10 +203,14 @@ impl Session {
         }
         let behind_others = outlet.held.as_ref().is_some_and(|held| held.has_answers());
         if !answers.ordered.is_empty()
-            && (behind_others || !rooms.is_empty() || !sources.are_done(&answers.commits))
+            && (behind_others
+                || !rooms.is_empty()
+                || answers.requested.is_some()
+                || !sources.are_done(&answers.commits))
         {
             let held = outlet.held.get_or_insert_default();
-            held.push_answers(answers.commits.clone(), rooms, &answers.ordered);
+            let before = (rooms, answers.requested.clone());
+            held.push_answers(answers.commits.clone(), before, &answers.ordered);
             outlet.release_held(self);
             return &[];
         }

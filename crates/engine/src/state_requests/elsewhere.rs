@@ -114,6 +114,7 @@ impl Context {
                 return Commits::default();
             }
             // A later connection of the session may have sent the request again already.
+            // PUBACK for this one waits for an answer, so it never leaves.
             Err(Unanswered::SessionTaken) => return Commits::default(),
         };
         let kind = match answered.verb {
@@ -254,7 +255,7 @@ impl Context {
         let found = tenant.inquirers.find(ConnectionId(told.connection));
         // A broker that was started again gives the same numbers again.
         let found = found.filter(|(session, _)| *session.client_id == *client_id);
-        let Some((session, Inquirer { permissions, pending, .. })) = found else {
+        let Some((session, Inquirer { permissions, requests, .. })) = found else {
             if matches!(told.kind, ToldKind::Notification | ToldKind::Check) {
                 self.end_stray_watches(tenant, from, client_id, told);
             }
@@ -268,7 +269,12 @@ impl Context {
         }
         let permissions = permissions.as_deref();
         run.class = DurabilityClass::Memory;
-        let answered = if told.kind == ToldKind::Notification { 0 } else { run.len() };
+        let were_many = requests.are_many();
+        let is_answer = told.kind != ToldKind::Notification;
+        if is_answer {
+            // The session gets the response whatever becomes of the connection, so PUBACK may leave from now on.
+            requests.answer();
+        }
         match told.kind {
             ToldKind::Busy | ToldKind::Check => {}
             ToldKind::Response => respond(self, tenant, (&session, permissions), run, packets),
@@ -293,7 +299,10 @@ impl Context {
                 }
             }
         }
-        if pending.remove(answered) {
+        if is_answer {
+            session.release_held();
+        }
+        if were_many && !requests.are_many() {
             session.wake_owner();
         }
     }

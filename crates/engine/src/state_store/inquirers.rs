@@ -1,6 +1,6 @@
 //! Clients of this broker that use the state store of another one, and clients with watches, which may move to another one.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use hashbrown::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use statestore_proto::Verb;
 
 use crate::access::Permissions;
 use crate::ids::ConnectionId;
-use crate::session::{Session, SessionRef};
+use crate::session::{Requests, Session, SessionRef};
 use crate::sync::Mutex;
 
 /// The clients of this broker that have asked the state store of another one, or watch keys.
@@ -29,34 +29,8 @@ pub struct Inquirer {
     pub session: Weak<Session>,
     /// The permissions of the user; `None`: everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
-    /// Its requests that have not been answered.
-    pub pending: Arc<Pending>,
-}
-
-/// Counts the requests of a client that another broker has not answered. A client is read from only as fast as it is
-/// answered: responses may be much larger than requests.
-#[derive(Debug, Default)]
-pub struct Pending(AtomicUsize);
-
-/// Number of unanswered requests of a client from which on it is not read from.
-const PENDING_MAX: usize = 16;
-
-impl Pending {
-    /// A request is sent.
-    pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Whether there are so many that the client is not to be read from.
-    pub(crate) fn are_many(&self) -> bool {
-        self.0.load(Ordering::Acquire) >= PENDING_MAX
-    }
-
-    /// Requests have been answered. Returns whether the client may be read from again.
-    pub(crate) fn remove(&self, count: usize) -> bool {
-        let before = self.0.fetch_sub(count, Ordering::AcqRel);
-        before >= PENDING_MAX && before - count < PENDING_MAX
-    }
+    /// The requests of its connection.
+    pub requests: Arc<Requests>,
 }
 
 impl Inquirers {

@@ -27,7 +27,7 @@ pub use envelope::Envelope;
 pub use execute::{Asker, Requester, Unanswered};
 pub use following::{Notice, Notices, Watching};
 pub use guests::{Guest, Watched, guest_number};
-pub use inquirers::{Inquirer, Inquirers, Pending};
+pub use inquirers::{Inquirer, Inquirers};
 pub use request_times::RequestTimes;
 pub use timings::Timings;
 
