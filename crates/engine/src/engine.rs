@@ -203,9 +203,11 @@ impl Engine {
                 _ => false,
             };
             if is_asked {
-                // Nobody answers what they have asked. If the state store is on its way to the broker that is down, its
-                // watches are gone, too.
+                // If the state store is on its way to the broker that is down, its watches are gone, too.
                 tenant.inquirers.disconnect();
+            } else {
+                // The state store may have been there until now.
+                tenant.inquirers.disconnect_unanswered(member.place());
             }
             if let Some(store) = tenant.used_state_store() {
                 store.forget_guests(&tenant, member);

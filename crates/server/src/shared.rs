@@ -111,6 +111,9 @@ impl Shared {
         if let Some(spans) = &spans {
             engine.tenants.trace_messages(Arc::new(MessageTraces(Arc::clone(spans))));
         }
+        // Other brokers know connections by their numbers, and take one with a smaller number for an earlier one. So a broker that
+        // is started again goes on behind those that it has given, of which there were fewer than a million in a second.
+        let first_connection = cluster.as_ref().map_or(1, |_| clock.wall().as_millis() * 1_000);
         // Before the logins, which have connected clients checked after a new ban.
         let bans = Bans::new(Arc::clone(&engine.managed), clock);
         let settings = Arc::new(settings);
@@ -131,7 +134,7 @@ impl Shared {
             strangers,
             watchdogs: (0..workers).map(|_| Arc::default()).collect(),
             settings: RwLock::new(settings),
-            connection_ids: AtomicU64::new(1),
+            connection_ids: AtomicU64::new(first_connection),
             admin_worker,
         })
     }
@@ -166,7 +169,7 @@ impl Shared {
         self.admin_worker
     }
 
-    /// Returns a number that no other connection has.
+    /// Returns a number that no other connection has. It is greater than all before, and small enough for a JSON number (2^53).
     pub fn next_connection_id(&self) -> ConnectionId {
         ConnectionId(self.connection_ids.fetch_add(1, Ordering::Relaxed))
     }

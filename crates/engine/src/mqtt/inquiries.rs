@@ -53,6 +53,7 @@ impl Client {
         let repeated: SmallVec<[bool; 16]> =
             (0..messages.len()).map(|index| messages.is_repeated(index)).collect();
         let mut reasons = SmallVec::<[ReasonCode; 16]>::new();
+        let mut over = Commits::default();
         let mut ended = Ok(());
         let mut denied = SmallVec::<[usize; 4]>::new();
         for (index, id) in ids.iter().enumerate() {
@@ -68,7 +69,10 @@ impl Client {
                     break;
                 }
             }
-            let room = session.room(&tenant.queue_limits(), 1);
+            let mut room = session.room(&tenant.queue_limits(), 1);
+            // The responses that are still to come need some of it.
+            let unanswered = usize::try_from(requests.unanswered()).unwrap_or(usize::MAX);
+            room.messages = room.messages.saturating_sub(unanswered);
             if !room.is_some() {
                 tenant.refused(&context.worker, quota_of_room(&room), &session.client_id);
                 reasons.push(ReasonCode::QuotaExceeded);
@@ -87,10 +91,12 @@ impl Client {
                         let (client_id, worker) = (&session.client_id, &context.worker);
                         let (_, packet) = messages.as_published(index..index + 1);
                         // Before: the answer may come at once, on another thread.
-                        requests.send();
+                        if !requests.send(home.place()) {
+                            return None;
+                        }
                         let sent = remote.inquire(worker, home, client_id, inquiry, packet);
                         if sent.is_none() {
-                            requests.answer();
+                            requests.take_back();
                         }
                         sent
                     };
@@ -98,7 +104,7 @@ impl Client {
                     if !may_touch {
                         Some((Some(verb), Refusal::NotAuthorized))
                     } else if let Some(sent) = home.filter(takes).and_then(&mut send_to) {
-                        self.sent.join(&sent);
+                        over.join(&sent);
                         None
                     } else if is_repeated {
                         // It may have been carried out before.
@@ -129,7 +135,8 @@ impl Client {
         let denied: SmallVec<[Vec<u8>; 4]> =
             denied.iter().map(|index| messages.publication(*index).payload.to_vec()).collect();
         run.clear();
-        turn.scratch.answers.requested = Some(requests.until_now());
+        self.sent.join(&over);
+        turn.scratch.answers.requested = Some(requests.until_now(over));
         self.acknowledge_requests(turn, ids, &reasons, &Commits::default(), &denied);
         ended
     }

@@ -1,4 +1,4 @@
-//! Packets that must not leave before some batches are durable, or before a queue has room.
+//! Packets that must not leave before some batches are durable, before a queue has room, or before another broker has answered.
 
 use std::sync::Weak;
 

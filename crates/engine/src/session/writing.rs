@@ -66,7 +66,7 @@ impl Stint {
 /// Packets that answer what a client has sent.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Acknowledgements, in order; they wait for `commits` and `rooms`.
+    /// Acknowledgements, in order; they wait for `commits`, `rooms` and `requested`.
     pub ordered: Vec<u8>,
     /// Batches that must be durable before `ordered` leaves.
     pub commits: Commits,
@@ -178,7 +178,10 @@ impl Session {
             self.pump(worker, epoch, first, Stint::SHORT, write);
             outlet = self.outlet.lock();
         }
-        let waits = outlet.held.is_some() && self.account.shards.are_congested(&answers.commits);
+        let are_congested = |commits: &Commits| self.account.shards.are_congested(commits);
+        let waits = outlet.held.is_some()
+            && (are_congested(&answers.commits)
+                || answers.requested.as_ref().is_some_and(|asked| are_congested(asked.over())));
         // A client that does not read the responses to its requests is not read from. Other clients may start
         // to read later.
         let asks_too_much = answers.are_of_requests && outlet.waits_for_reader();

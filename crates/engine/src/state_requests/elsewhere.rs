@@ -109,13 +109,11 @@ impl Context {
         });
         let answered = match answered {
             Ok(answered) => answered,
-            Err(Unanswered::ShardClosed) => {
+            // If the session was taken, a later connection may have sent the request again already. Then nobody hears this.
+            Err(Unanswered::ShardClosed | Unanswered::SessionTaken) => {
                 self.tell(&tenant, &guest, ToldKind::Busy, Commits::default(), (true, &[]));
                 return Commits::default();
             }
-            // A later connection of the session may have sent the request again already.
-            // PUBACK for this one waits for an answer, so it never leaves.
-            Err(Unanswered::SessionTaken) => return Commits::default(),
         };
         let kind = match answered.verb {
             Some(Verb::Scan) => ToldKind::Keys,
@@ -269,12 +267,6 @@ impl Context {
         }
         let permissions = permissions.as_deref();
         run.class = DurabilityClass::Memory;
-        let were_many = requests.are_many();
-        let is_answer = told.kind != ToldKind::Notification;
-        if is_answer {
-            // The session gets the response whatever becomes of the connection, so PUBACK may leave from now on.
-            requests.answer();
-        }
         match told.kind {
             ToldKind::Busy | ToldKind::Check => {}
             ToldKind::Response => respond(self, tenant, (&session, permissions), run, packets),
@@ -299,11 +291,13 @@ impl Context {
                 }
             }
         }
-        if is_answer {
+        if told.kind != ToldKind::Notification {
+            // The session has the response, so PUBACK may leave.
+            let may_be_read = requests.answer();
             session.release_held();
-        }
-        if were_many && !requests.are_many() {
-            session.wake_owner();
+            if may_be_read {
+                session.wake_owner();
+            }
         }
     }
 }

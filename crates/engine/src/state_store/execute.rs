@@ -167,7 +167,7 @@ impl StateStore {
     /// the time of the next expiry. It returns the number of notifications.
     ///
     /// # Errors
-    /// The request was not executed, and nobody must be told anything.
+    /// The request was not executed, and must not be answered.
     pub fn execute(
         &self,
         requester: &mut Requester<'_>,

@@ -84,7 +84,11 @@ impl Inquirers {
     /// Ends the connections of all these clients: the broker with the state store is down, and with it their watches and
     /// what it had not answered.
     pub fn disconnect(&self) {
-        let all: Vec<_> = self.all.lock().drain().collect();
+        let all = self.all.lock().drain().collect();
+        Self::close(all);
+    }
+
+    fn close(all: Vec<(ConnectionId, Inquirer)>) {
         for (connection, inquirer) in all {
             if let Some(session) = SessionRef::upgrade(&inquirer.session)
                 && session.is_owned_by(connection)
@@ -92,6 +96,13 @@ impl Inquirers {
                 session.close_connection(ReasonCode::ServerBusy);
             }
         }
+    }
+
+    /// Ends the connections of those whose requests the broker at a place has not answered: it is down.
+    pub(crate) fn disconnect_unanswered(&self, place: u8) {
+        let all: Vec<_> =
+            self.all.lock().extract_if(|_, inquirer| inquirer.requests.wait_for(place)).collect();
+        Self::close(all);
     }
 
     /// Ends the connection of one of them, whose watches are gone.
