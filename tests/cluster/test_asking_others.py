@@ -32,10 +32,62 @@ def test_a_broker_is_asked_over_another_one(three):
         assert ask(member, path, names(three)[1])[1]["client"] == "far"
         assert {of: ask(member, "/v1/broker", of)[1]["broker"] for of in names(three)} == {of: of for of in names(three)}
         assert all(f'member="{of}"' not in ask(member, "/metrics", of)[1] for of in names(three)), "of itself no broker tells"
-    assert ask(three[0], path)[0] == 404
     assert ask(three[2], path, names(three)[1], "DELETE")[0] == 202
     until(lambda: ask(three[0], path, names(three)[1])[0] == 404)
     client.drop()
+
+
+def test_a_client_is_found_at_whichever_broker_it_is(three):
+    """It has a session that ends with the connection, of which only its broker knows."""
+    client = wire.Client(three[1].address)
+    client.connect("somewhere", username="acme/u")
+    for member in three:
+        assert ask(member, "/v1/tenants/acme/clients/somewhere")[1]["client"] == "somewhere"
+        assert ask(member, "/v1/tenants/acme/sessions/somewhere")[1]["client"] == "somewhere"
+        assert ask(member, "/v1/tenants/acme/clients/nowhere")[0] == 404
+        assert ask(member, "/v1/tenants/acme/sessions/nowhere", method="DELETE")[0] == 404
+    assert three[2].run("client", "kick", "somewhere", "--tenant", "acme").returncode == 0
+    client.expect(wire.DISCONNECT)
+    until(lambda: ask(three[0], "/v1/tenants/acme/clients/somewhere")[0] == 404)
+    client.drop()
+
+
+def test_lists_are_those_of_all_brokers(homes):
+    clients = []
+    for number in range(12):
+        client = wire.Client(homes[number % 3].address)
+        kept = {"clean": False, "properties": {"session_expiry_interval": 60}} if number < 6 else {}
+        client.connect(f"one-{number:02}", username="lists/u", **kept)
+        clients.append(client)
+    identifiers = [f"one-{number:02}" for number in range(12)]
+    for kind in ("clients", "sessions"):
+        of_each = {}
+        for of in names(homes):
+            part = ask(homes[0], f"/v1/tenants/lists/{kind}", of)[1]
+            assert "not_answered" not in part and all("broker" not in one for one in part[kind])
+            of_each |= {one["client"]: of for one in part[kind]}
+        assert sorted(of_each) == identifiers and len(set(of_each.values())) == 3
+        for member in homes:
+            whole = ask(member, f"/v1/tenants/lists/{kind}")[1]
+            assert [one["client"] for one in whole[kind]] == identifiers
+            assert {one["client"]: one["broker"] for one in whole[kind]} == of_each
+            assert whole["next"] is None and whole["not_answered"] == []
+            found, after = [], ""
+            while after is not None:
+                page = ask(member, f"/v1/tenants/lists/{kind}?limit=5" + (f"&after={after}" if after else ""))[1]
+                assert len(page[kind]) <= 5
+                found += [one["client"] for one in page[kind]]
+                after = page["next"]
+            assert found == identifiers
+    for member in homes:
+        of_all = next(one for one in ask(member, "/v1/tenants")[1]["tenants"] if one["name"] == "lists")
+        assert of_all["sessions"] == of_all["connections"] == 12
+    shown = homes[1].run("client", "list", "--tenant", "lists").stdout.splitlines()
+    assert shown[0].split()[-1] == "BROKER" and [line.split()[0] for line in shown[1:]] == identifiers
+    of_one = homes[1].run("client", "list", "--tenant", "lists", "--broker", names(homes)[1]).stdout
+    assert "BROKER" not in of_one
+    for client in clients:
+        client.drop()
 
 
 def test_each_broker_answers_about_a_tenant_that_has_clients_at_one_only(three):

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::admin::answers::Subscription;
 use crate::admin::{Column, Moment, Table, TenantArgs, bytes, encode, now, printable, span};
-use crate::entity::{MORE, Paging, pages};
+use crate::entity::{MORE, Paging, limit, missing, not_answered, pages};
 use crate::output::print;
 use crate::{plural, trace};
 
@@ -50,7 +50,8 @@ enum Command {
 #[command(after_help = "\
 FOR is the time since the client has connected. SUBS counts its subscriptions, QUEUED the messages that wait
 for it, IN FLIGHT those sent and not acknowledged. A client of AMQP is listed with its container name, and
-with its key if it is no user.
+with its key if it is no user. In a cluster the list is that of all brokers, and BROKER has the connection;
+with --broker, that of one.
 
 Examples:
   barid client list
@@ -74,7 +75,7 @@ struct ListArgs {
     #[arg(long)]
     rates: bool,
     /// Maximum number of clients to list
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
     limit: usize,
     #[command(flatten)]
     of: TenantArgs,
@@ -141,6 +142,8 @@ struct Client<S> {
     key: Option<String>,
     address: String,
     listener: Option<String>,
+    /// The broker of the cluster that has it, in a list.
+    broker: Option<String>,
     connected_at: Moment,
     keep_alive: Option<u16>,
     subscriptions: Option<S>,
@@ -193,6 +196,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     if !answer["next"].is_null() {
         text += MORE;
     }
+    text += &missing(&not_answered(&answer));
     print(text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -215,7 +219,7 @@ fn path(args: &ListArgs, tenant: &str) -> String {
     format!("{tenant}/clients?{}", parameters.join("&"))
 }
 
-fn table(clients: Vec<Client<u64>>) -> Table<9> {
+fn table(clients: Vec<Client<u64>>) -> Table<10> {
     let now = now();
     let mut table = Table::new([
         Column::Left("CLIENT"),
@@ -227,6 +231,7 @@ fn table(clients: Vec<Client<u64>>) -> Table<9> {
         Column::Right("QUEUED"),
         Column::Right("IN FLIGHT"),
         Column::Right("CONNECTION"),
+        Column::Left("BROKER"),
     ]);
     for client in clients {
         let number = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
@@ -240,6 +245,7 @@ fn table(clients: Vec<Client<u64>>) -> Table<9> {
             number(client.queued_messages),
             number(client.in_flight),
             client.connection.to_string(),
+            client.broker.unwrap_or_default(),
         ]);
     }
     table
@@ -247,13 +253,15 @@ fn table(clients: Vec<Client<u64>>) -> Table<9> {
 
 /// Adds to each client the rates since `before`, and sorts by messages, the busiest first.
 fn add_rates(clients: &mut Value, before: &[Client<u64>], elapsed: Duration) {
-    let earlier: HashMap<u64, Traffic> =
-        before.iter().map(|client| (client.connection, client.traffic)).collect();
+    let earlier: HashMap<(Option<&str>, u64), Traffic> = before
+        .iter()
+        .map(|client| ((client.broker.as_deref(), client.connection), client.traffic))
+        .collect();
     let mut busiest = Vec::new();
     for mut client in clients.take().as_array_mut().map(std::mem::take).unwrap_or_default() {
         let of = |client: &Value, name: &str| client[name].as_u64().unwrap_or_default();
         // One that has connected meanwhile has sent everything in this time.
-        let before = earlier.get(&of(&client, "connection"));
+        let before = earlier.get(&(client["broker"].as_str(), of(&client, "connection")));
         let rate = |name: &str, before: Option<u64>| {
             let passed = of(&client, name).saturating_sub(before.unwrap_or_default());
             (passed as f64 / elapsed.as_secs_f64()).round() as u64
@@ -279,10 +287,11 @@ struct Busy {
     user: Option<String>,
     key: Option<String>,
     address: String,
+    broker: Option<String>,
     rates: Traffic,
 }
 
-fn rates(clients: Vec<Busy>) -> Table<7> {
+fn rates(clients: Vec<Busy>) -> Table<8> {
     let mut table = Table::new([
         Column::Left("CLIENT"),
         Column::Left("USER"),
@@ -291,8 +300,9 @@ fn rates(clients: Vec<Busy>) -> Table<7> {
         Column::Right("BYTES IN/s"),
         Column::Right("OUT/s"),
         Column::Right("BYTES OUT/s"),
+        Column::Left("BROKER"),
     ]);
-    for Busy { client, user, key, address, rates } in clients {
+    for Busy { client, user, key, address, broker, rates } in clients {
         table.push([
             client,
             user.or(key).unwrap_or("-".into()),
@@ -301,6 +311,7 @@ fn rates(clients: Vec<Busy>) -> Table<7> {
             bytes(rates.received_bytes),
             rates.sent_messages.to_string(),
             bytes(rates.sent_bytes),
+            broker.unwrap_or_default(),
         ]);
     }
     table

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::admin::{Admin, Column, Output, Table, encode, printable, span};
-use crate::entity::{Confirmation, MORE, Paging, confirm, pages};
+use crate::entity::{Confirmation, MORE, Paging, confirm, missing, not_answered, pages};
 use crate::limit;
 use crate::output::print;
 use crate::plural::count;
@@ -75,7 +75,8 @@ struct One {
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-SETTINGS says whether a tenant has settings that were made while the broker ran.
+SETTINGS says whether a tenant has settings that were made while the broker ran. In a cluster, sessions and connections are those at
+all brokers.
 
 Examples:
   barid tenant list --limit 1000
@@ -238,6 +239,7 @@ fn list(List { paging, output }: &List) -> anyhow::Result<ExitCode> {
     if !answer["next"].is_null() {
         text += MORE;
     }
+    text += &missing(&not_answered(&answer));
     print(text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -34,6 +34,8 @@ pub struct Session<S> {
     pub oldest_queued_at: Option<Moment>,
     pub in_flight: u64,
     pub unreleased: u64,
+    /// The broker of the cluster that has it, in a list.
+    pub broker: Option<String>,
 }
 
 /// Answer to `/v1/tenants/{tenant}/sessions/{client}`.

@@ -13,7 +13,7 @@ pub enum Column {
     Right(&'static str),
 }
 
-/// A table with a title row and aligned columns.
+/// A table with a title row and aligned columns. Those that are empty in every row are left out.
 #[derive(Debug)]
 pub struct Table<const N: usize> {
     columns: [Column; N],
@@ -49,9 +49,13 @@ impl<const N: usize> fmt::Display for Table<N> {
         let widths: [usize; N] = std::array::from_fn(|column| {
             lines().map(|line| line[column].chars().count()).max().unwrap_or(0)
         });
+        let is_shown: [bool; N] = std::array::from_fn(|column| {
+            self.rows.is_empty() || self.rows.iter().any(|row| !row[column].is_empty())
+        });
         for line in lines() {
             let mut text = String::new();
-            for ((cell, column), width) in line.iter().zip(self.columns).zip(widths) {
+            let cells = line.iter().zip(self.columns).zip(widths).zip(is_shown);
+            for ((cell, column), width) in cells.filter_map(|(cell, shown)| shown.then_some(cell)) {
                 match column {
                     Column::Left(_) => text += &format!("{cell:<width$}  "),
                     Column::Right(_) => text += &format!("{cell:>width$}  "),
@@ -95,9 +99,10 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_nothing_steers_the_terminal() {
-        let mut table = Table::new([Column::Left("CLIENT"), Column::Right("N")]);
-        table.push(["ä\u{1b}[2J".into(), "10".into()]);
-        table.push(["b".repeat(100), "7".into()]);
+        let columns = [Column::Left("CLIENT"), Column::Left("EMPTY"), Column::Right("N")];
+        let mut table = Table::new(columns);
+        table.push(["ä\u{1b}[2J".into(), String::new(), "10".into()]);
+        table.push(["b".repeat(100), String::new(), "7".into()]);
         let text = table.to_string();
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[1].starts_with(r"ä\u{1b}[2J "), "{text}");

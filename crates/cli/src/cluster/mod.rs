@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use barid_server::CLOCK_SKEW;
 use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
 use serde::Deserialize;
 
 use crate::admin::{AdminArgs, Column, Moment, Table, TenantArgs, bytes, encode, now, span};
@@ -45,9 +46,9 @@ Examples:
   barid cluster status
   barid cluster status --json | jq -r '.wrong[]'")]
     Status(ClusterArgs),
-    /// List the other brokers
+    /// List the brokers
     #[command(after_help = "\
-STATE is joining, up, unreachable, down or left, and FOR how long. HEARS says whether that broker hears this one. SAME
+STATE is joining, up, unreachable, down or left, and FOR how long; the broker that is asked comes first. HEARS says whether that broker hears this one. SAME
 says whether it had the same users, settings, bans, tokens and retained messages when the two last compared them: every
 10 s, and under load a change may be on its way. FILTERS is the number of topic filters that its clients have subscribed
 to. SENT counts the messages to it, LOST those
@@ -144,7 +145,7 @@ struct SlotsArgs {
     #[arg(long, conflicts_with = "json")]
     haproxy: bool,
     /// List only the slot of this client; with --tenant if that is not `default`
-    #[arg(long, value_name = "CLIENT", conflicts_with = "haproxy")]
+    #[arg(long, value_name = "CLIENT", conflicts_with = "haproxy", value_parser = NonEmptyStringValueParser::new())]
     client: Option<String>,
     /// List only the slot of the state store, queues, topics and bindings of this tenant
     #[arg(long, conflicts_with = "haproxy")]
@@ -266,9 +267,12 @@ fn status(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
     } else {
         let View { cluster, broker, address, encrypted, filters, members, .. } = &view;
         let up = members.iter().filter(|member| member.state == "up").count();
+        let others = match members.len() {
+            0 => "has heard of no other broker yet".into(),
+            all => format!("{up} of {all} other brokers are up"),
+        };
         let mut lines = format!(
-            "broker {broker} of the cluster {cluster}, at {address}\n{up} of {} other brokers are up; {} here{}\n",
-            members.len(),
+            "broker {broker} of the cluster {cluster}, at {address}\n{others}; {} here{}\n",
             count(*filters, "topic filter", "topic filters"),
             if *encrypted { "; links use TLS" } else { "" },
         );
@@ -364,6 +368,20 @@ fn members(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
             Column::Right("LOST"),
             Column::Right("WAITING"),
         ]);
+        let filters = view.filters.to_string();
+        let nothing = || "-".to_owned();
+        table.push([
+            view.broker,
+            view.address,
+            "asked".into(),
+            nothing(),
+            nothing(),
+            nothing(),
+            filters,
+            nothing(),
+            nothing(),
+            nothing(),
+        ]);
         for member in view.members {
             let Member { name, address, state, since, hears_us, filters, link, replicas, .. } =
                 member;
@@ -386,14 +404,7 @@ fn members(of: &ClusterArgs) -> anyhow::Result<ExitCode> {
                 bytes(link.waiting),
             ]);
         }
-        if table.is_empty() {
-            format!(
-                "{} has heard of no other broker of the cluster {}\n",
-                view.broker, view.cluster
-            )
-        } else {
-            table.to_string()
-        }
+        table.to_string()
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,7 @@ const PAGE: usize = 1_000;
 #[derive(Args)]
 pub struct Paging {
     /// Maximum number to list
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
     limit: usize,
     /// Start after this name
     #[arg(long, value_name = "NAME")]
@@ -30,11 +30,19 @@ impl Paging {
     }
 }
 
+/// Parses the number after `--limit`.
+pub fn limit(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(limit) if limit > 0 => Ok(limit),
+        _ => Err("a whole number, at least 1".into()),
+    }
+}
+
 /// Gets the list `key` at `path`, page by page, as one answer. Its `next` is the last element if there are more,
-/// else null.
+/// else null. `not_answered`: the brokers of a cluster whose part is missing.
 pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::Result<Value> {
     let mut all = Vec::new();
-    let mut next = paging.after.clone();
+    let (mut next, mut silent) = (paging.after.clone(), Vec::new());
     while all.len() < paging.limit {
         let wanted = PAGE.min(paging.limit - all.len());
         let separator = if path.contains('?') { '&' } else { '?' };
@@ -45,11 +53,30 @@ pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::R
         let mut answer = admin.get(&asked)?;
         all.extend(admin.read::<Vec<Value>>(answer[key].take())?);
         next = admin.read(answer["next"].take())?;
+        silent = not_answered(&answer);
         if next.is_none() {
             break;
         }
     }
-    Ok(serde_json::json!({ key: all, "next": next }))
+    let mut answer = serde_json::json!({ key: all, "next": next });
+    if !silent.is_empty() {
+        answer["not_answered"] = silent.into();
+    }
+    Ok(answer)
+}
+
+/// Returns the brokers of a cluster that have not answered.
+pub fn not_answered(answer: &Value) -> Vec<String> {
+    let silent = answer["not_answered"].as_array().into_iter().flatten();
+    silent.filter_map(|broker| broker.as_str().map(String::from)).collect()
+}
+
+/// Returns the lines below a table in which the parts of these brokers are missing.
+pub fn missing(silent: &[String]) -> String {
+    silent
+        .iter()
+        .map(|broker| format!("! {broker} has not answered: what it has is missing\n"))
+        .collect()
 }
 
 /// Line below a table that is not complete.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::admin::answers::{AmqpConnection, Session};
 use crate::admin::{Admin, Column, Moment, Table, TenantArgs, bytes, encode, now, span};
-use crate::entity::MORE;
+use crate::entity::{MORE, limit, missing};
 use crate::output::print;
 
 /// Maximum number of sessions in one request.
@@ -19,7 +19,8 @@ const PAGE: usize = 10_000;
 #[command(after_help = "\
 QUEUED and BYTES are the number and size of the waiting messages, OLDEST is how long the first of them has
 waited, IN FLIGHT counts messages sent and not acknowledged. AMQP clients have no such sessions: their
-connections are listed below the sessions, with the container name, the key, and their age.
+connections are listed below the sessions, with the container name, the key, and their age. In a cluster the
+list is that of all brokers, and BROKER has the session; with --broker, that of one.
 
 Examples:
   barid session list
@@ -33,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     away: bool,
     /// Maximum number of sessions to list
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
     limit: usize,
     /// Start after this client identifier
     #[arg(long, value_name = "CLIENT")]
@@ -44,10 +45,12 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
-    let Page { sessions, next } = fetch(args, &admin, &tenant)?;
+    let Page { sessions, next, not_answered } = fetch(args, &admin, &tenant)?;
     let (amqp, more_amqp) = fetch_amqp(args, &admin, &tenant)?;
     if args.of.json {
-        let answer = json!({ "sessions": sessions, "next": next, "amqp_connections": amqp });
+        let answer = json!({
+            "sessions": sessions, "next": next, "amqp_connections": amqp, "not_answered": not_answered,
+        });
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -56,6 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if next.is_some() {
         text += MORE;
     }
+    text += &missing(&not_answered);
     if !amqp.is_empty() {
         text += &format!("\n{}", amqp_table(&admin, amqp)?);
         if more_amqp {
@@ -71,11 +75,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 struct Page {
     sessions: Vec<Value>,
     next: Option<String>,
+    #[serde(default)]
+    not_answered: Vec<String>,
 }
 
 /// Gets the sessions page by page, and the last of them if there are more.
 fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
-    let mut all = Page { sessions: Vec::new(), next: args.after.clone() };
+    let mut all = Page { sessions: Vec::new(), next: args.after.clone(), not_answered: Vec::new() };
     while all.sessions.len() < args.limit {
         let wanted = PAGE.min(args.limit - all.sessions.len());
         let mut path = format!("{tenant}/sessions?limit={wanted}");
@@ -87,7 +93,7 @@ fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
         }
         let page: Page = admin.read(admin.get(&path)?)?;
         all.sessions.extend(page.sessions);
-        all.next = page.next;
+        (all.next, all.not_answered) = (page.next, page.not_answered);
         if all.next.is_none() {
             break;
         }
@@ -98,7 +104,7 @@ fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
 /// Gets the AMQP connections, and whether there are more. Returns none if the list is limited to clients that
 /// are away, or starts after a session.
 fn fetch_amqp(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<(Vec<Value>, bool)> {
-    if args.away || args.after.is_some() || args.limit == 0 {
+    if args.away || args.after.is_some() {
         return Ok((Vec::new(), false));
     }
     let path = format!("{tenant}/amqp-connections?limit={}", args.limit.min(PAGE));
@@ -126,7 +132,7 @@ fn amqp_table(admin: &Admin, connections: Vec<Value>) -> anyhow::Result<Table<5>
     Ok(table)
 }
 
-fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
+fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<8>> {
     let now = now();
     let mut table = Table::new([
         Column::Left("CLIENT"),
@@ -136,6 +142,7 @@ fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
         Column::Right("OLDEST"),
         Column::Right("IN FLIGHT"),
         Column::Left("EXPIRES"),
+        Column::Left("BROKER"),
     ]);
     for session in sessions {
         let session: Session<u64> = admin.read(session)?;
@@ -148,6 +155,7 @@ fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<7>> {
             session.oldest_queued_at.as_ref().map_or("-".into(), age),
             session.in_flight.to_string(),
             expires(&session, now),
+            session.broker.unwrap_or_default(),
         ]);
     }
     Ok(table)

@@ -18,15 +18,14 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use barid_auth::token::{Role, Shown, Token};
 use barid_engine::managed::ManagedKind;
-use barid_peers::Protocol;
 use serde::Serialize;
 use tracing::info;
 use utoipa::ToSchema;
 
 use super::Served;
 use super::answer::Refusal;
-use super::passing_on;
 use super::request_rate::Requester as Counted;
+use super::{gathered, passing_on};
 use crate::shared::Shared;
 
 /// Marks a request over TLS, perhaps from another machine. It needs a token, whatever is configured.
@@ -130,7 +129,7 @@ pub async fn check(
     State(served): State<Served>,
     path: MatchedPath,
     parameters: Result<RawPathParams, RawPathParamsRejection>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     if OPEN.contains(&path.as_str()) {
@@ -162,14 +161,9 @@ pub async fn check(
     let response = match requester.check(path.as_str(), is_read, tenant) {
         Ok(()) => match passing_on::answers_instead(&served.shared, path.as_str(), &request) {
             Err(refusal) => refusal.into_response(),
-            Ok(Some(other)) => {
-                let listener = SocketAddr::from(([127, 0, 0, 1], 0));
-                let to = (Protocol::Admin, listener);
-                passing_on::to_home(&served.shared, other, to, request).await
-            }
-            Ok(None) => {
-                request.extensions_mut().insert(requester.clone());
-                next.run(request).await
+            Ok(home) => {
+                let to = (requester.clone(), next);
+                gathered::answer(&served.shared, path.as_str(), request, home, to).await
             }
         },
         Err(refusal) => refusal.into_response(),

@@ -59,6 +59,9 @@ pub struct Page {
     clients: Vec<Listed>,
     /// The place of the last client, if there are more: the next page is the one `after` it.
     next: Option<String>,
+    /// In a cluster: the brokers whose part is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_answered: Option<Vec<String>>,
 }
 
 /// A client that is connected.
@@ -142,6 +145,9 @@ struct Listed {
     /// The number of its subscriptions, if it is a client of MQTT.
     #[serde(skip_serializing_if = "Option::is_none")]
     subscriptions: Option<usize>,
+    /// The broker that has it, in the list of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broker: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -174,7 +180,8 @@ pub async fn list(
     let after = question.after.as_deref().map(Place::of).transpose()?;
     let found = found_after(&tenant, &question, after.as_ref(), question.limit + 1);
     let (clients, next) = cut(found, question.limit, |(place, _)| place.to_string());
-    Ok(Json(Page { clients: clients.into_iter().map(|(_, client)| client).collect(), next }))
+    let clients = clients.into_iter().map(|(_, client)| client).collect();
+    Ok(Json(Page { clients, next, not_answered: None }))
 }
 
 /// Shows a client of MQTT, with its subscriptions.
@@ -262,7 +269,7 @@ fn found_after(
         // One that has left meanwhile is not described.
         let clients = sessions.iter().filter_map(|session| {
             let (client, count) = describe(session, |state| state.subscriptions.count())?;
-            let listed = Listed { client, subscriptions: Some(count) };
+            let listed = Listed { client, subscriptions: Some(count), broker: None };
             Some((Place::Mqtt(session.client_id.clone()), listed))
         });
         found.extend(clients);
@@ -279,7 +286,7 @@ fn found_after(
             let wanted = page.iter().filter(|client| question.wants_amqp(client));
             let rest = count - found.len();
             found.extend(wanted.take(rest).map(|one| {
-                let listed = Listed { client: amqp(one), subscriptions: None };
+                let listed = Listed { client: amqp(one), subscriptions: None, broker: None };
                 (Place::Amqp(one.id.0), listed)
             }));
         }

@@ -113,11 +113,13 @@ pub async fn serve_passed_on(
     mut operators: mpsc::Receiver<Operator>,
     served: &Served,
 ) -> Infallible {
-    let admin = Service::new(served.clone()).passed_on();
+    let admin = Service::new(served.clone()).passed_on(served);
     while let Some(operator) = operators.recv().await {
         let Operator { stream, address, protocol, listener, counted } = operator;
         let service = match protocol {
-            Protocol::Management => Service::of_service_bus(served.clone(), listener).passed_on(),
+            Protocol::Management => {
+                Service::of_service_bus(served.clone(), listener).passed_on(served)
+            }
             _ => admin.clone(),
         };
         tokio::spawn(async move {

@@ -20,6 +20,7 @@ mod drops;
 mod entities;
 mod events;
 mod facts;
+mod gathered;
 mod guard;
 mod health;
 mod history;
@@ -142,7 +143,7 @@ impl BoundAdmin {
         let bound = Bound::to(address)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(ANSWERED_TOGETHER)
+            .max_blocking_threads(2 * ANSWERED_TOGETHER)
             .thread_name("barid-answer")
             .build()?;
         Ok(Self { bound, runtime })
@@ -289,6 +290,8 @@ struct Served {
     backups: Arc<Semaphore>,
     /// A permit for each request that is answered.
     answering: Arc<Semaphore>,
+    /// The same for requests that other brokers pass on. Two brokers that wait for each other need permits of two kinds.
+    answering_others: Arc<Semaphore>,
     /// A permit for each stream of events.
     streams: Arc<Semaphore>,
     /// The clients that are traced.
@@ -303,6 +306,7 @@ impl Served {
     fn new(shared: Arc<Shared>, lanes: Lanes) -> Self {
         let backups = Arc::new(Semaphore::new(1));
         let answering = Arc::new(Semaphore::new(ANSWERED_TOGETHER));
+        let answering_others = Arc::new(Semaphore::new(ANSWERED_TOGETHER));
         let streams = Arc::new(Semaphore::new(streams::STREAMS_MAX));
         let history = Arc::new(History::new());
         Self {
@@ -310,6 +314,7 @@ impl Served {
             lanes,
             backups,
             answering,
+            answering_others,
             streams,
             traces: Arc::default(),
             rate: Arc::default(),
@@ -357,8 +362,9 @@ impl Service {
     }
 
     /// The same for requests that another broker passes on, which has checked whom they are meant for.
-    fn passed_on(self) -> Self {
-        Self { check: Arc::new(guard::check_length), is_passed_on: true, ..self }
+    fn passed_on(self, served: &Served) -> Self {
+        let answering = Arc::clone(&served.answering_others);
+        Self { check: Arc::new(guard::check_length), is_passed_on: true, answering, ..self }
     }
 
     /// The administration protocol of Service Bus, on a listener with this address. Every request is signed, so

@@ -6,7 +6,7 @@ use super::answer::Refusal;
 pub const LIMIT_MAX: usize = 10_000;
 
 /// Number of items in an answer, if the request does not say how many.
-pub fn default_limit() -> usize {
+pub const fn default_limit() -> usize {
     100
 }
 

@@ -32,16 +32,17 @@ const LINK_WITHIN: Duration = Duration::from_secs(10);
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the admin API has of a tenant as a whole, as the beginnings of its paths.
-const OF_TENANT: [&str; 4] = [
+const OF_TENANT: [&str; 5] = [
     "/v1/tenants/{tenant}/state",
     "/v1/tenants/{tenant}/queues",
     "/v1/tenants/{tenant}/topics",
     "/v1/tenants/{tenant}/bindings",
+    "/v1/tenants/{tenant}/amqp-connections",
 ];
 
 /// The paths of one session. Sessions that outlive their connections are at the broker of their slot; others are where their
 /// clients are, which no broker knows of the others.
-const OF_SESSION: [&str; 2] =
+pub const OF_SESSION: [&str; 2] =
     ["/v1/tenants/{tenant}/sessions/{client}", "/v1/tenants/{tenant}/clients/{client}"];
 
 /// The path of one slot, which the broker that has it moves.

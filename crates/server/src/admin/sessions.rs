@@ -41,6 +41,9 @@ pub struct Page {
     sessions: Vec<Listed>,
     /// The last client identifier, if there are more: the next page is the one `after` it.
     next: Option<Box<str>>,
+    /// In a cluster: the brokers whose part is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_answered: Option<Vec<String>>,
 }
 
 /// A session.
@@ -81,6 +84,9 @@ struct Listed {
     session: Described,
     /// The number of its subscriptions.
     subscriptions: usize,
+    /// The broker that has it, in the list of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broker: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -137,9 +143,10 @@ pub async fn list(
     let (sessions, next) = cut(found, question.limit, |last| last.client_id.clone());
     let listed = |session: &SessionRef| {
         let (session, subscriptions) = describe(session, |state| state.subscriptions.count());
-        Listed { session, subscriptions }
+        Listed { session, subscriptions, broker: None }
     };
-    Ok(Json(Page { sessions: sessions.iter().map(listed).collect(), next }))
+    let sessions = sessions.iter().map(listed).collect();
+    Ok(Json(Page { sessions, next, not_answered: None }))
 }
 
 /// Shows a session, with its subscriptions.

@@ -51,6 +51,9 @@ pub struct Summary {
 pub struct All {
     tenants: Vec<Summary>,
     next: Option<Box<str>>,
+    /// In a cluster: the brokers whose part is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_answered: Option<Vec<String>>,
 }
 
 /// Lists the tenants that exist, and those that only have settings.
@@ -88,7 +91,8 @@ pub async fn list(
         }
         None => Summary::without_state(&name, true),
     };
-    Ok(Json(All { tenants: tenants.into_iter().map(summary).collect(), next }))
+    let tenants = tenants.into_iter().map(summary).collect();
+    Ok(Json(All { tenants, next, not_answered: None }))
 }
 
 impl Summary {

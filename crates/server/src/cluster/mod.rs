@@ -238,6 +238,13 @@ impl Clustering {
         self.membership.members().get(name).is_some()
     }
 
+    /// Returns the names of the other brokers that are up.
+    pub fn names_of_up(&self) -> Vec<String> {
+        let members = self.membership.members();
+        let up = members.others().filter(|member| member.state == State::Up);
+        up.map(|member| member.identity.name.clone()).collect()
+    }
+
     /// Returns the address of a broker that is up.
     pub(crate) fn address_of_up(&self, name: &str) -> Option<String> {
         let members = self.membership.members();

@@ -1,0 +1,384 @@
+//! Requests that all brokers of a cluster answer together: lists of what each of them has, and one client that may be at any of
+//! them.
+//!
+//! The broker that is asked asks the others one after the other, those that are up, and merges their pages as they come. So it
+//! holds two pages at a time.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use barid_peers::Protocol;
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value, json};
+
+use super::access::Requester;
+use super::page::default_limit;
+use super::passing_on::{self, BROKER, OF_SESSION, PassedOn};
+use crate::shared::Shared;
+
+/// The lists, by their paths.
+const LISTS: [(&str, List); 3] = [
+    (
+        "/v1/tenants",
+        List { name: "tenants", limit: usize::MAX, place: of_tenant, are_joined: true },
+    ),
+    (
+        "/v1/tenants/{tenant}/clients",
+        List { name: "clients", limit: default_limit(), place: of_client, are_joined: false },
+    ),
+    (
+        "/v1/tenants/{tenant}/sessions",
+        List { name: "sessions", limit: default_limit(), place: of_session, are_joined: false },
+    ),
+];
+
+/// Maximum length of a page of another broker, in bytes. The longest have 10,000 clients.
+const PAGE_MAX: usize = 64 * 1024 * 1024;
+
+/// A list of which each broker has a part.
+#[derive(Clone, Copy)]
+struct List {
+    /// The name of the list in the answer.
+    name: &'static str,
+    /// Number of items in an answer, if the request does not say how many.
+    limit: usize,
+    /// Returns the place of an item in the order of the list.
+    place: fn(&Value) -> Place,
+    /// Whether those of all brokers at one place become one. Otherwise each item names its broker.
+    are_joined: bool,
+}
+
+/// A place in a list. Their order is that of the list.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Named(String),
+    /// Clients of MQTT come first, by their identifiers.
+    Mqtt(String),
+    /// Those of AMQP follow, by the numbers of their connections.
+    Amqp(u64),
+}
+
+impl Place {
+    /// The `next` of a page that ends here.
+    fn next(&self) -> Value {
+        match self {
+            Self::Named(name) => name.as_str().into(),
+            Self::Mqtt(client) => format!("mqtt/{client}").into(),
+            Self::Amqp(number) => format!("amqp/{number}").into(),
+        }
+    }
+}
+
+fn of_tenant(item: &Value) -> Place {
+    Place::Named(text(item, "name"))
+}
+
+fn of_session(item: &Value) -> Place {
+    Place::Named(text(item, "client"))
+}
+
+fn of_client(item: &Value) -> Place {
+    match item["protocol"] == "AMQP" {
+        true => Place::Amqp(item["connection"].as_u64().unwrap_or_default()),
+        false => Place::Mqtt(text(item, "client")),
+    }
+}
+
+fn text(item: &Value, name: &str) -> String {
+    item[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// Answers a request, together with other brokers if several may have what it is about. `path` is that of the routes. `home` has
+/// it first, if that is another broker.
+pub async fn answer(
+    shared: &Shared,
+    path: &str,
+    request: Request,
+    home: Option<Box<str>>,
+    (requester, next): (Requester, Next),
+) -> Response {
+    let is_for_one = request.extensions().get::<PassedOn>().is_some()
+        || request.headers().contains_key(BROKER)
+        || shared.cluster.is_none();
+    let list = LISTS.iter().find(|(known, _)| *known == path).map(|(_, list)| *list);
+    let asking = Asking { shared, requester, next };
+    match list.filter(|_| request.method() == Method::GET && !is_for_one) {
+        Some(list) => asking.all(list, request).await,
+        None if OF_SESSION.contains(&path) && !is_for_one => {
+            asking.until_found(request, home).await
+        }
+        None => asking.one(request, home.as_deref()).await,
+    }
+}
+
+struct Asking<'a> {
+    shared: &'a Shared,
+    requester: Requester,
+    next: Next,
+}
+
+impl Asking<'_> {
+    /// Asks this broker, or another one.
+    async fn one(&self, mut request: Request, broker: Option<&str>) -> Response {
+        let Some(broker) = broker else {
+            request.extensions_mut().insert(self.requester.clone());
+            return self.next.clone().run(request).await;
+        };
+        let to = (Protocol::Admin, SocketAddr::from(([127, 0, 0, 1], 0)));
+        passing_on::to_home(self.shared, broker.into(), to, request).await
+    }
+
+    /// Asks the broker that should have a session, and then the others until one has it.
+    async fn until_found(&self, request: Request, home: Option<Box<str>>) -> Response {
+        let (parts, _) = request.into_parts();
+        let missing = self.one(copy(&parts), home.as_deref()).await;
+        if missing.status() != StatusCode::NOT_FOUND {
+            return missing;
+        }
+        for broker in self.others().into_iter().filter(|other| home.as_deref() != Some(&**other)) {
+            let found = self.one(copy(&parts), Some(&broker)).await;
+            if found.status().is_success() {
+                return found;
+            }
+        }
+        missing
+    }
+
+    /// Asks all brokers, and merges their lists.
+    async fn all(&self, list: List, request: Request) -> Response {
+        let (parts, _) = request.into_parts();
+        let own = self.one(copy(&parts), None).await;
+        if own.status() != StatusCode::OK {
+            return own;
+        }
+        let mut merged = Merged::new(list, limit_of(&parts).unwrap_or(list.limit));
+        merged.add(self.name(), read(own).await.unwrap_or_default());
+        let mut silent = Vec::new();
+        for broker in self.others() {
+            let answer = self.one(copy(&parts), Some(&broker)).await;
+            match (answer.status(), read(answer).await) {
+                (StatusCode::OK, Some(page)) => merged.add(&broker, page),
+                // It knows nothing of the tenant.
+                (StatusCode::NOT_FOUND, _) => {}
+                _ => silent.push(broker),
+            }
+        }
+        Json(merged.into_page(&silent)).into_response()
+    }
+
+    fn name(&self) -> &str {
+        self.shared.cluster.as_ref().map_or("", |cluster| cluster.name())
+    }
+
+    fn others(&self) -> Vec<String> {
+        self.shared.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.names_of_up())
+    }
+}
+
+/// Returns the request with these parts, and no body.
+fn copy(parts: &Parts) -> Request {
+    Request::from_parts(parts.clone(), Body::empty())
+}
+
+async fn read(response: Response) -> Option<Map<String, Value>> {
+    let body = to_bytes(response.into_body(), PAGE_MAX).await.ok()?;
+    serde_json::from_slice(&body).ok()
+}
+
+/// Returns the limit in a request.
+fn limit_of(parts: &Parts) -> Option<usize> {
+    let query = parts.uri.query().unwrap_or_default();
+    let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?;
+    percent_decode_str(limit).decode_utf8().ok()?.parse().ok()
+}
+
+/// The first items of the lists of several brokers.
+struct Merged {
+    list: List,
+    limit: usize,
+    /// By place and broker.
+    items: BTreeMap<(Place, String), Value>,
+    are_more: bool,
+}
+
+impl Merged {
+    fn new(list: List, limit: usize) -> Self {
+        Self { list, limit, items: BTreeMap::new(), are_more: false }
+    }
+
+    /// Adds the first items of a broker's list: as many as the limit, or all.
+    fn add(&mut self, broker: &str, mut page: Map<String, Value>) {
+        self.are_more |= page.get("next").is_some_and(|next| !next.is_null());
+        let items = page.get_mut(self.list.name).and_then(Value::as_array_mut);
+        for mut item in items.map(std::mem::take).unwrap_or_default() {
+            let place = (self.list.place)(&item);
+            if self.list.are_joined {
+                let joined = self.items.entry((place, String::new()));
+                joined.and_modify(|known| join(known, &item)).or_insert(item);
+            } else {
+                item["broker"] = broker.into();
+                self.items.insert((place, broker.to_owned()), item);
+            }
+            if self.items.len() > self.limit {
+                self.items.pop_last();
+                self.are_more = true;
+            }
+        }
+    }
+
+    /// Returns the answer. `silent`: the brokers that have not answered.
+    fn into_page(self, silent: &[String]) -> Value {
+        let last = self.items.last_key_value().filter(|_| self.are_more);
+        let next = last.map_or(Value::Null, |((place, _), _)| place.next());
+        let items: Vec<_> = self.items.into_values().collect();
+        json!({ self.list.name: items, "next": next, "not_answered": silent })
+    }
+}
+
+/// Adds what another broker has of a tenant to what is known of it. What all brokers have stays as it is.
+fn join(known: &mut Value, other: &Value) {
+    let Some(known) = known.as_object_mut() else { return };
+    for (name, value) in known.iter_mut() {
+        match name.as_str() {
+            "sessions" | "connections" | "refused" | "throttled_seconds" => {
+                add(value, &other[name])
+            }
+            "rates" => {
+                for (name, rate) in value.as_object_mut().into_iter().flatten() {
+                    add(rate, &other["rates"][name]);
+                }
+            }
+            "quotas" => {
+                for (name, quota) in value.as_object_mut().into_iter().flatten() {
+                    join(quota, &other["quotas"][name]);
+                }
+            }
+            _ => {}
+        }
+    }
+    // What only the other one has.
+    for of in ["rates", "quotas"] {
+        match (known.get_mut(of), &other[of]) {
+            (Some(Value::Object(known)), Value::Object(other)) => {
+                for (name, value) in other {
+                    known.entry(name).or_insert_with(|| value.clone());
+                }
+            }
+            (Some(known @ Value::Null), other) => *known = other.clone(),
+            _ => {}
+        }
+    }
+}
+
+/// Adds a number to another one.
+fn add(to: &mut Value, other: &Value) {
+    *to = match (to.as_u64(), other.as_u64()) {
+        (Some(one), Some(other)) => (one + other).into(),
+        _ => match (to.as_f64(), other.as_f64()) {
+            (Some(one), Some(other)) => (one + other).into(),
+            (Some(_), None) => return,
+            (None, _) => other.clone(),
+        },
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(name: &str) -> List {
+        LISTS.into_iter().map(|(_, list)| list).find(|list| list.name == name).unwrap()
+    }
+
+    fn merge(name: &str, limit: usize, pages: &[(&str, Value)]) -> Value {
+        let mut merged = Merged::new(list(name), limit);
+        for (broker, page) in pages {
+            merged.add(broker, page.as_object().unwrap().clone());
+        }
+        merged.into_page(&[])
+    }
+
+    fn mqtt(client: &str) -> Value {
+        json!({ "client": client, "protocol": "MQTT", "connection": 7 })
+    }
+
+    fn amqp(number: u64) -> Value {
+        json!({ "client": "container", "protocol": "AMQP", "connection": number })
+    }
+
+    #[test]
+    fn pages_are_merged_in_the_order_of_the_list() {
+        let pages = [
+            ("b1", json!({ "clients": [mqtt("a"), mqtt("d"), amqp(2)], "next": null })),
+            ("b2", json!({ "clients": [mqtt("b"), mqtt("c"), amqp(1)], "next": null })),
+        ];
+        let all = merge("clients", 100, &pages);
+        let found = |page: &Value| -> Vec<String> {
+            let all = page["clients"].as_array().unwrap();
+            all.iter().map(|one| format!("{} {}", of_client(one).next(), one["broker"])).collect()
+        };
+        let expected = [
+            r#""mqtt/a" "b1""#,
+            r#""mqtt/b" "b2""#,
+            r#""mqtt/c" "b2""#,
+            r#""mqtt/d" "b1""#,
+            r#""amqp/1" "b2""#,
+            r#""amqp/2" "b1""#,
+        ];
+        assert_eq!(
+            (found(&all), &all["next"]),
+            (expected.map(String::from).to_vec(), &Value::Null)
+        );
+        let first = merge("clients", 5, &pages);
+        assert_eq!(
+            (found(&first), &first["next"]),
+            (expected[..5].iter().map(|it| (*it).into()).collect(), &json!("amqp/1"))
+        );
+    }
+
+    #[test]
+    fn a_page_that_is_cut_says_where_the_next_one_begins() {
+        let pages = [
+            ("b1", json!({ "sessions": [{ "client": "a" }, { "client": "c" }], "next": "c" })),
+            ("b2", json!({ "sessions": [{ "client": "b" }], "next": null })),
+        ];
+        let first = merge("sessions", 2, &pages);
+        assert_eq!(first["sessions"].as_array().unwrap().len(), 2);
+        assert_eq!(first["next"], "b");
+    }
+
+    #[test]
+    fn what_brokers_have_of_a_tenant_is_added() {
+        let page = |sessions: u64, rates: Value, quotas: Value| {
+            json!({
+                "tenants": [{
+                    "name": "acme", "sessions": sessions, "connections": 1, "retained_messages": 5,
+                    "rates": rates, "quotas": quotas,
+                }],
+                "next": null,
+            })
+        };
+        let quota = |refused: u64| json!({ "limit": 9, "used": 3, "refused": refused, "throttled_seconds": null });
+        let (one, other) = (
+            json!({ "max_sessions": quota(1) }),
+            json!({ "max_sessions": quota(2), "max_qos": quota(4) }),
+        );
+        let pages = [
+            ("b1", page(2, Value::Null, one)),
+            ("b2", page(3, json!({ "messages_in": 1.5 }), other)),
+        ];
+        let expected = json!([{
+            "name": "acme", "sessions": 5, "connections": 2, "retained_messages": 5,
+            "rates": { "messages_in": 1.5 },
+            "quotas": { "max_sessions": quota(3), "max_qos": quota(4) },
+        }]);
+        assert_eq!(merge("tenants", usize::MAX, &pages)["tenants"], expected);
+    }
+}
