@@ -10,7 +10,7 @@ use statestore_proto::{Command, Refusal, Reply};
 
 use super::End;
 use super::client::Client;
-use super::requests::{Unfit, check, quota_of_room};
+use super::requests::{NO_ROOM, Unfit, check, quota_of_room};
 use crate::cluster::MemberRef;
 use crate::durable::Commits;
 use crate::session::{Requests, SessionRef};
@@ -73,12 +73,16 @@ impl Client {
             // The responses that are still to come need some of it.
             let unanswered = usize::try_from(requests.unanswered()).unwrap_or(usize::MAX);
             room.messages = room.messages.saturating_sub(unanswered);
+            let is_repeated = repeated[index];
             if !room.is_some() {
                 tenant.refused(&context.worker, quota_of_room(&room), &session.client_id);
+                if is_repeated {
+                    ended = Err(NO_ROOM);
+                    break;
+                }
                 reasons.push(ReasonCode::QuotaExceeded);
                 continue;
             }
-            let is_repeated = repeated[index];
             let refused = match Command::decode(request.payload) {
                 Err(refusal) => Some((None, refusal)),
                 Ok(command) => {

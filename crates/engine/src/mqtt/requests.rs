@@ -26,6 +26,13 @@ const SCAN_COST: usize = 128 * 1024;
 /// Steps of a turn for each notification to a watcher.
 const NOTIFICATION_STEPS: usize = 2;
 
+/// The queue has no room for the response to a request that was sent before, and may have been carried out then. So it cannot be
+/// refused.
+pub(super) const NO_ROOM: End = End::Refused(
+    ReasonCode::ServerBusy,
+    "the queue of the session has no room for the response to a repeated request: send again",
+);
+
 impl Client {
     /// Executes the requests of the run, one after the other. They are acknowledged when their changes are
     /// durable.
@@ -94,6 +101,10 @@ impl Client {
             };
             if !room.is_some() {
                 tenant.refused(&context.worker, quota_of_room(&room), &session.client_id);
+                if messages.is_repeated(index) {
+                    ended = Err(NO_ROOM);
+                    break;
+                }
                 reasons.push(ReasonCode::QuotaExceeded);
                 continue;
             }
