@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 
 import wire
 from broker import until
@@ -103,6 +104,37 @@ def test_each_broker_answers_about_a_tenant_that_has_clients_at_one_only(three):
     client.drop()
 
 
+def test_what_is_missing_is_named(cluster_of):
+    """A broker that is not heard may have clients, so a list without it says so, and nobody is said not to exist."""
+    brokers = cluster_of(3, homes=True)
+    here = wire.Client(brokers[0].address)
+    here.connect("here", username="acme/u")
+    brokers[2].pause()
+    until(lambda: brokers[0].states()["b3"] == "unreachable")
+    listed = ask(brokers[0], "/v1/tenants/acme/clients")[1]
+    assert [one["client"] for one in listed["clients"]] == ["here"]
+    if brokers[0].states()["b3"] == "unreachable":
+        assert listed["not_answered"] == ["b3"]
+        shown = brokers[0].run("client", "list", "--tenant", "acme").stdout
+        assert "! b3 has not answered: what it has is missing" in shown
+        status, answer = ask(brokers[0], "/v1/tenants/acme/clients/elsewhere")
+        assert status == 503 and "b3" in answer["error"], answer
+    until(lambda: brokers[0].states()["b3"] == "down")
+    assert ask(brokers[0], "/v1/tenants/acme/clients")[1]["not_answered"] == []
+    assert ask(brokers[0], "/v1/tenants/acme/clients/elsewhere")[0] in (404, 503), "its slot may be at b3"
+    brokers[2].go_on()
+    here.drop()
+
+
+def test_a_body_that_nobody_needs_delays_nothing(three):
+    client = wire.Client(three[1].address)
+    client.connect("far", username="acme/u")
+    begin = time.monotonic()
+    assert ask(three[0], "/v1/tenants/acme/clients/far", method="DELETE", body={})[0] == 202
+    assert time.monotonic() - begin < 3
+    client.drop()
+
+
 def test_who_does_not_exist_does_not_answer(three, broker_with):
     for of in ("nobody", "", "é", "a" * 300):
         status, answer = ask(three[0], "/v1/broker", of.encode("latin-1") if of == "é" else of)
@@ -129,6 +161,17 @@ def test_the_broker_that_answers_checks_the_token(cluster_of):
         assert ask(two[0], "/v1/broker", of)[0] == 401
         assert ask(two[0], "/v1/broker", of, token=token)[0] == 200
         assert ask(two[0], "/v1/tokens", of, token=token)[0] == 403
+    for one, tenant in zip(two, ("mine", "other"), strict=True):
+        client = wire.Client(one.address)
+        client.connect("c", username=f"{tenant}/u")
+        client.drop()
+    confined = ask(two[0], "/v1/tokens", method="POST", token=admin, body={"role": "viewer", "tenant": "mine"})[1]["token"]
+    # The other broker asks nobody for tokens now, and so lists all its tenants.
+    two[1].reload(two[1].of_cluster + "[admin]\ntokens = false\n")
+    listed = ask(two[1], "/v1/tenants")[1]
+    assert "other" in [one["name"] for one in listed["tenants"]] and listed["not_answered"] == [names(two)[0]]
+    listed = ask(two[0], "/v1/tenants", token=confined)[1]["tenants"]
+    assert [one["name"] for one in listed] == ["mine"]
 
 
 def test_the_tools_ask_a_broker_by_its_name(three):

@@ -231,7 +231,7 @@ fn table(clients: Vec<Client<u64>>) -> Table<10> {
         Column::Right("QUEUED"),
         Column::Right("IN FLIGHT"),
         Column::Right("CONNECTION"),
-        Column::Left("BROKER"),
+        Column::Optional("BROKER"),
     ]);
     for client in clients {
         let number = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
@@ -300,7 +300,7 @@ fn rates(clients: Vec<Busy>) -> Table<8> {
         Column::Right("BYTES IN/s"),
         Column::Right("OUT/s"),
         Column::Right("BYTES OUT/s"),
-        Column::Left("BROKER"),
+        Column::Optional("BROKER"),
     ]);
     for Busy { client, user, key, address, broker, rates } in clients {
         table.push([

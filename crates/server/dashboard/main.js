@@ -98,9 +98,9 @@ async function loadBrokers() {
   const cluster = around.isOfBroker() ? await clusterOf() : null;
   if (cluster == null) return broker.forget();
   const others = cluster.members.filter((one) => one.state !== "left").map((one) => one.name);
-  const options = [["", `${cluster.broker} (this one)`], ...others.sort().map((name) => [name, name]), [ALL, "all brokers, in the overview"]];
-  const chosen = broker.get() ?? "";
-  if (!options.some(([name]) => name === chosen)) broker.forget();
+  const options = [[cluster.broker, `${cluster.broker} (this one)`], ...others.sort().map((name) => [name, name]), [ALL, "all brokers"]];
+  if (!options.some(([name]) => name === broker.get())) broker.set(cluster.broker);
+  const chosen = broker.get();
   const places = document.getElementById("broker");
   places.replaceChildren(...options.map(([name, told]) => el("option", { value: name, selected: name === chosen }, visible(told))));
   places.hidden = others.length === 0;

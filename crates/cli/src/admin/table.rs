@@ -10,10 +10,12 @@ const CELL_MAX: usize = 60;
 #[derive(Clone, Copy, Debug)]
 pub enum Column {
     Left(&'static str),
+    /// As `Left`, and left out if it is empty in every row.
+    Optional(&'static str),
     Right(&'static str),
 }
 
-/// A table with a title row and aligned columns. Those that are empty in every row are left out.
+/// A table with a title row and aligned columns.
 #[derive(Debug)]
 pub struct Table<const N: usize> {
     columns: [Column; N],
@@ -37,7 +39,7 @@ impl<const N: usize> Table<N> {
 impl Column {
     fn title(self) -> &'static str {
         match self {
-            Self::Left(title) | Self::Right(title) => title,
+            Self::Left(title) | Self::Optional(title) | Self::Right(title) => title,
         }
     }
 }
@@ -50,14 +52,15 @@ impl<const N: usize> fmt::Display for Table<N> {
             lines().map(|line| line[column].chars().count()).max().unwrap_or(0)
         });
         let is_shown: [bool; N] = std::array::from_fn(|column| {
-            self.rows.is_empty() || self.rows.iter().any(|row| !row[column].is_empty())
+            !matches!(self.columns[column], Column::Optional(_))
+                || self.rows.iter().any(|row| !row[column].is_empty())
         });
         for line in lines() {
             let mut text = String::new();
             let cells = line.iter().zip(self.columns).zip(widths).zip(is_shown);
             for ((cell, column), width) in cells.filter_map(|(cell, shown)| shown.then_some(cell)) {
                 match column {
-                    Column::Left(_) => text += &format!("{cell:<width$}  "),
+                    Column::Left(_) | Column::Optional(_) => text += &format!("{cell:<width$}  "),
                     Column::Right(_) => text += &format!("{cell:>width$}  "),
                 }
             }
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_nothing_steers_the_terminal() {
-        let columns = [Column::Left("CLIENT"), Column::Left("EMPTY"), Column::Right("N")];
+        let columns = [Column::Left("CLIENT"), Column::Optional("EMPTY"), Column::Right("N")];
         let mut table = Table::new(columns);
         table.push(["ä\u{1b}[2J".into(), String::new(), "10".into()]);
         table.push(["b".repeat(100), String::new(), "7".into()]);

@@ -53,12 +53,14 @@ pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::R
         let mut answer = admin.get(&asked)?;
         all.extend(admin.read::<Vec<Value>>(answer[key].take())?);
         next = admin.read(answer["next"].take())?;
-        silent = not_answered(&answer);
+        silent.extend(not_answered(&answer));
         if next.is_none() {
             break;
         }
     }
     let mut answer = serde_json::json!({ key: all, "next": next });
+    silent.sort_unstable();
+    silent.dedup();
     if !silent.is_empty() {
         answer["not_answered"] = silent.into();
     }

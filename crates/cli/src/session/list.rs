@@ -48,9 +48,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Page { sessions, next, not_answered } = fetch(args, &admin, &tenant)?;
     let (amqp, more_amqp) = fetch_amqp(args, &admin, &tenant)?;
     if args.of.json {
-        let answer = json!({
-            "sessions": sessions, "next": next, "amqp_connections": amqp, "not_answered": not_answered,
-        });
+        let mut answer = json!({ "sessions": sessions, "next": next, "amqp_connections": amqp });
+        if !not_answered.is_empty() {
+            answer["not_answered"] = not_answered.into();
+        }
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -93,11 +94,14 @@ fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
         }
         let page: Page = admin.read(admin.get(&path)?)?;
         all.sessions.extend(page.sessions);
-        (all.next, all.not_answered) = (page.next, page.not_answered);
+        all.next = page.next;
+        all.not_answered.extend(page.not_answered);
         if all.next.is_none() {
             break;
         }
     }
+    all.not_answered.sort_unstable();
+    all.not_answered.dedup();
     Ok(all)
 }
 
@@ -142,7 +146,7 @@ fn table(admin: &Admin, sessions: Vec<Value>) -> anyhow::Result<Table<8>> {
         Column::Right("OLDEST"),
         Column::Right("IN FLIGHT"),
         Column::Left("EXPIRES"),
-        Column::Left("BROKER"),
+        Column::Optional("BROKER"),
     ]);
     for session in sessions {
         let session: Session<u64> = admin.read(session)?;

@@ -1,15 +1,17 @@
 //! Requests that all brokers of a cluster answer together: lists of what each of them has, and one client that may be at any of
 //! them.
 //!
-//! The broker that is asked asks the others one after the other, those that are up, and merges their pages as they come. So it
-//! holds two pages at a time.
+//! The broker that is asked asks the others one after the other, and merges their pages as they come. So it holds two pages at a
+//! time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
@@ -17,8 +19,10 @@ use axum::response::{IntoResponse as _, Response};
 use barid_peers::Protocol;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 
 use super::access::Requester;
+use super::answer::Refusal;
 use super::page::default_limit;
 use super::passing_on::{self, BROKER, OF_SESSION, PassedOn};
 use crate::shared::Shared;
@@ -41,6 +45,11 @@ const LISTS: [(&str, List); 3] = [
 
 /// Maximum length of a page of another broker, in bytes. The longest have 10,000 clients.
 const PAGE_MAX: usize = 64 * 1024 * 1024;
+
+/// Time in which each of several brokers has to answer, and all of them together. It is less than the time for which a client
+/// is served that waits for an answer.
+const EACH_WITHIN: Duration = Duration::from_secs(5);
+const TOGETHER_WITHIN: Duration = Duration::from_secs(20);
 
 /// A list of which each broker has a part.
 #[derive(Clone, Copy)]
@@ -108,7 +117,8 @@ pub async fn answer(
         || request.headers().contains_key(BROKER)
         || shared.cluster.is_none();
     let list = LISTS.iter().find(|(known, _)| *known == path).map(|(_, list)| *list);
-    let asking = Asking { shared, requester, next };
+    let until = Instant::now() + TOGETHER_WITHIN;
+    let asking = Asking { shared, requester, next, until };
     match list.filter(|_| request.method() == Method::GET && !is_for_one) {
         Some(list) => asking.all(list, request).await,
         None if OF_SESSION.contains(&path) && !is_for_one => {
@@ -122,6 +132,8 @@ struct Asking<'a> {
     shared: &'a Shared,
     requester: Requester,
     next: Next,
+    /// Until when other brokers are asked together.
+    until: Instant,
 }
 
 impl Asking<'_> {
@@ -135,68 +147,114 @@ impl Asking<'_> {
         passing_on::to_home(self.shared, broker.into(), to, request).await
     }
 
+    /// Asks one of several brokers. Returns `None` if it does not answer soon.
+    async fn one_of_several(&self, parts: &Parts, broker: &str) -> Option<Response> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        timeout(left.min(EACH_WITHIN), self.one(copy(parts), Some(broker))).await.ok()
+    }
+
     /// Asks the broker that should have a session, and then the others until one has it.
     async fn until_found(&self, request: Request, home: Option<Box<str>>) -> Response {
         let (parts, _) = request.into_parts();
-        let missing = self.one(copy(&parts), home.as_deref()).await;
-        if missing.status() != StatusCode::NOT_FOUND {
-            return missing;
+        let first = self.one(copy(&parts), home.as_deref()).await;
+        let may_be_elsewhere = [StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
+        if !may_be_elsewhere.contains(&first.status()) {
+            return first;
         }
-        for broker in self.others().into_iter().filter(|other| home.as_deref() != Some(&**other)) {
-            let found = self.one(copy(&parts), Some(&broker)).await;
-            if found.status().is_success() {
-                return found;
+        let mut why = first;
+        for (broker, is_up) in
+            self.others().into_iter().filter(|(it, _)| home.as_deref() != Some(&**it))
+        {
+            let answer = match is_up {
+                true => self.one_of_several(&parts, &broker).await,
+                false => None,
+            };
+            let answer = answer.unwrap_or_else(|| {
+                let sentence = format!("the broker {broker}, which may have it, has not answered");
+                Refusal::unavailable(sentence).into_response()
+            });
+            if answer.status().is_success() {
+                return answer;
+            }
+            // That nobody has it is certain only if all say so.
+            if why.status() == StatusCode::NOT_FOUND {
+                why = answer;
             }
         }
-        missing
+        why
     }
 
     /// Asks all brokers, and merges their lists.
     async fn all(&self, list: List, request: Request) -> Response {
         let (parts, _) = request.into_parts();
         let own = self.one(copy(&parts), None).await;
-        if own.status() != StatusCode::OK {
-            return own;
-        }
         let mut merged = Merged::new(list, limit_of(&parts).unwrap_or(list.limit));
-        merged.add(self.name(), read(own).await.unwrap_or_default());
+        let mut missing = None;
+        let status = own.status();
+        match status {
+            StatusCode::OK => match read(own, usize::MAX).await {
+                Some(page) => merged.add(self.name(), page),
+                None => return Refusal::unavailable("the list is incomplete").into_response(),
+            },
+            // It may know nothing of the tenant yet.
+            StatusCode::NOT_FOUND => missing = Some(own),
+            _ => return own,
+        }
         let mut silent = Vec::new();
-        for broker in self.others() {
-            let answer = self.one(copy(&parts), Some(&broker)).await;
-            match (answer.status(), read(answer).await) {
-                (StatusCode::OK, Some(page)) => merged.add(&broker, page),
-                // It knows nothing of the tenant.
+        for (broker, is_up) in self.others() {
+            let answer = match is_up {
+                true => self.one_of_several(&parts, &broker).await,
+                false => None,
+            };
+            let (status, page) = match answer {
+                Some(answer) => {
+                    let status = answer.status();
+                    (status, read(answer, PAGE_MAX).await)
+                }
+                None => (StatusCode::SERVICE_UNAVAILABLE, None),
+            };
+            match (status, page) {
+                (StatusCode::OK, Some(page)) => {
+                    missing = None;
+                    merged.add(&broker, page);
+                }
                 (StatusCode::NOT_FOUND, _) => {}
                 _ => silent.push(broker),
             }
         }
-        Json(merged.into_page(&silent)).into_response()
+        // What another broker answers to may be less confined there.
+        merged.confine(self.requester.tenant());
+        missing.unwrap_or_else(|| Json(merged.into_page(&silent)).into_response())
     }
 
     fn name(&self) -> &str {
         self.shared.cluster.as_ref().map_or("", |cluster| cluster.name())
     }
 
-    fn others(&self) -> Vec<String> {
-        self.shared.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.names_of_up())
+    fn others(&self) -> Vec<(String, bool)> {
+        self.shared.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.in_cluster())
     }
 }
 
 /// Returns the request with these parts, and no body.
 fn copy(parts: &Parts) -> Request {
-    Request::from_parts(parts.clone(), Body::empty())
+    let mut request = Request::from_parts(parts.clone(), Body::empty());
+    request.headers_mut().remove(CONTENT_LENGTH);
+    request
 }
 
-async fn read(response: Response) -> Option<Map<String, Value>> {
-    let body = to_bytes(response.into_body(), PAGE_MAX).await.ok()?;
+async fn read(response: Response, most: usize) -> Option<Map<String, Value>> {
+    let body = to_bytes(response.into_body(), most).await.ok()?;
     serde_json::from_slice(&body).ok()
 }
 
 /// Returns the limit in a request.
 fn limit_of(parts: &Parts) -> Option<usize> {
+    let text = |text| percent_decode_str(text).decode_utf8().ok();
     let query = parts.uri.query().unwrap_or_default();
-    let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?;
-    percent_decode_str(limit).decode_utf8().ok()?.parse().ok()
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, limit) = pairs.find(|(name, _)| text(name).is_some_and(|name| name == "limit"))?;
+    text(limit)?.parse().ok()
 }
 
 /// The first items of the lists of several brokers.
@@ -230,6 +288,13 @@ impl Merged {
                 self.items.pop_last();
                 self.are_more = true;
             }
+        }
+    }
+
+    /// Removes what is of other tenants, if the items are tenants.
+    fn confine(&mut self, tenant: Option<&str>) {
+        if let Some(tenant) = tenant.filter(|_| self.list.are_joined) {
+            self.items.retain(|(place, _), _| *place == Place::Named(tenant.into()));
         }
     }
 

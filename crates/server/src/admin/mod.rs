@@ -393,7 +393,8 @@ impl Service {
                 progress.answers();
                 let mut request = Request::from_parts(parts, Body::from(body));
                 request.extensions_mut().insert(progress.clone());
-                if self.is_remote {
+                let needs_token = request.headers().contains_key(passing_on::NEEDS_TOKEN);
+                if self.is_remote || self.is_passed_on && needs_token {
                     request.extensions_mut().insert(access::Remote);
                 }
                 if self.is_passed_on {

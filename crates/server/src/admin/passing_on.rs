@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{CONNECTION, HeaderName, TRANSFER_ENCODING};
+use axum::http::header::{CONNECTION, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use axum::response::{IntoResponse as _, Response};
 use barid_engine::amqp::Keys as _;
 use barid_engine::cluster::Owner;
@@ -21,6 +21,7 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::access::Remote;
 use super::answer::Refusal;
 use crate::cluster::{Guest, Wanted};
 use crate::shared::Shared;
@@ -51,6 +52,9 @@ const SLOT: &str = "/v1/cluster/slots/{slot}";
 /// Header that names the broker of the cluster that is to answer.
 pub const BROKER: HeaderName = HeaderName::from_static("barid-broker");
 
+/// Header of a request that needs a token, as one from another machine does, also at the broker to which it is passed on.
+pub const NEEDS_TOKEN: HeaderName = HeaderName::from_static("barid-needs-token");
+
 /// Marks a request that another broker passes on. It is answered here.
 #[derive(Clone, Copy, Debug)]
 pub struct PassedOn;
@@ -71,7 +75,7 @@ pub fn answers_instead(
     if path == SLOT {
         return Ok(owner_of_slot(shared, request));
     }
-    if is_of_tenant(path) {
+    if is_of_tenant(path) && shared.cluster.as_ref().is_some_and(|it| it.slots().is_some()) {
         return Ok(home_of(shared, request));
     }
     let Some(named) = request.headers().get(BROKER) else {
@@ -149,11 +153,14 @@ async fn pass_on(
     shared: &Shared,
     home: Box<str>,
     (protocol, listener): (Protocol, SocketAddr),
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, String> {
     let broken = |error: hyper::Error| format!("the broker {home} has not answered: {error}");
     let unspecified = SocketAddr::from(([0; 4], 0));
     let address = request.extensions().get::<SocketAddr>().copied().unwrap_or(unspecified);
+    if request.extensions().get::<Remote>().is_some() {
+        request.headers_mut().insert(NEEDS_TOKEN, HeaderValue::from_static("yes"));
+    }
     let (reply, link) = oneshot::channel();
     let reply = Box::new(move |link| drop(reply.send(link)));
     let certificate = Box::default();

@@ -238,11 +238,11 @@ impl Clustering {
         self.membership.members().get(name).is_some()
     }
 
-    /// Returns the names of the other brokers that are up.
-    pub fn names_of_up(&self) -> Vec<String> {
+    /// Returns the names of the other brokers that are neither down nor have left, and whether each is up.
+    pub fn in_cluster(&self) -> Vec<(String, bool)> {
         let members = self.membership.members();
-        let up = members.others().filter(|member| member.state == State::Up);
-        up.map(|member| member.identity.name.clone()).collect()
+        let others = members.others().filter(|member| member.state.is_in_cluster());
+        others.map(|one| (one.identity.name.clone(), one.state == State::Up)).collect()
     }
 
     /// Returns the address of a broker that is up.
