@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -458,11 +459,20 @@ def test_a_new_broker_gets_slots_and_an_old_one_is_emptied(cluster_of, member):
     all_four = [*brokers, new]
     for one in all_four:
         until(lambda one=one: one.sees(*(other.name for other in all_four if other is not one)))
-    for slot in range(SLOTS):
-        if home_of(slot, all_four) is brokers[0]:
-            move(slot, new, by=random.choice(all_four))
-    listed = {line.split()[1] for line in new.command("slots", "--haproxy").stdout.splitlines()}
-    assert listed == {"b2", "b3", "b4"}
+
+    def owners() -> Counter:
+        return Counter(line.split()[1] for line in new.command("slots", "--haproxy").stdout.splitlines())
+
+    planned = new.command("balance", "--dry-run").stdout.splitlines()
+    assert len(planned) == SLOTS // 4 and set(owners()) == {"b1", "b2", "b3"}
+    balanced = random.choice(all_four).command("balance")
+    assert balanced.returncode == 0 and len(balanced.stdout.splitlines()) == len(planned), balanced.stderr
+    assert set(owners().values()) == {SLOTS // 4} and set(owners()) == {"b1", "b2", "b3", "b4"}
+    drained = random.choice(all_four).command("drain", "b1", "--json")
+    assert len(json.loads(drained.stdout)["moves"]) == SLOTS // 4, drained.stderr
+    assert set(owners()) == {"b2", "b3", "b4"}
+    assert new.command("drain", "b1").stdout == "b1 has no slots\n"
+    assert 'no broker "nobody"' in new.command("drain", "nobody").stderr
     brokers[0].stop()
     until(lambda: all(one.states()["b1"] == "left" for one in all_four[1:]))
     sender = publisher(new)

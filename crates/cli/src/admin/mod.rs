@@ -51,7 +51,7 @@ pub struct AdminArgs {
     /// File with the certificate authority of the broker, in PEM, for `https://` [default: those of this system]
     #[arg(long, value_name = "FILE", env = "BARID_TOOLS_ADMIN_CA", value_parser = read_authorities)]
     admin_ca: Option<Authorities>,
-    /// Broker of the cluster that is to answer, by its name [default: the one that is asked]
+    /// Broker of the cluster that is to answer, by its name [default: the one that is asked; with lists of clients, sessions and tenants: all]
     #[arg(long = "broker", value_name = "NAME", env = "BARID_TOOLS_BROKER", value_parser = HeaderValue::from_str)]
     broker: Option<HeaderValue>,
 }

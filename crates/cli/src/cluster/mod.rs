@@ -1,6 +1,7 @@
 //! `barid cluster`: the cluster that a running broker belongs to, and the configuration of a new one.
 
 mod init;
+mod spread;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ Examples:
   barid cluster slots
   barid cluster routes --tenant acme --topic plant/7/temperature
   barid cluster move 7 b2
+  barid cluster drain b3
   barid cluster init plant b1=10.0.0.1 b2=10.0.0.2 b3=10.0.0.3")]
 pub struct Args {
     #[command(subcommand)]
@@ -101,9 +103,26 @@ The clients of the slot are disconnected and connect again; until the contents a
 arrives twice. Clients of state stores stay connected, unless a broker fails meanwhile. How long both took is printed.
 
 Examples:
-  barid cluster move 7 b2
-  for slot in $(barid cluster slots --json | jq '.slots[] | select(.broker == \"b3\").slot'); do barid cluster move $slot b1; done")]
+  barid cluster move 7 b2")]
     Move(MoveArgs),
+    /// Move all slots of a broker to the others
+    #[command(after_help = "\
+Each slot goes to the broker that has the fewest of those that are up, one slot after the other. Do this before a broker is
+switched off for good. It goes on as a broker without slots: clients may connect to it, and those whose sessions end
+with their connections stay. If a slot cannot be moved the command ends, and goes on where it was when it is run again.
+
+Examples:
+  barid cluster drain b3 --dry-run
+  barid cluster drain b3")]
+    Drain(spread::DrainArgs),
+    /// Move slots until all brokers have equally many
+    #[command(after_help = "\
+As few slots as possible are moved, one after the other, between the brokers that are up. Do this when a broker is new.
+
+Examples:
+  barid cluster balance --dry-run
+  barid cluster balance")]
+    Balance(spread::Options),
     /// Write the configuration files of a new cluster
     #[command(after_help = "\
 Writes a file for each broker, with a secret that all of them have. The slots are divided among the brokers in the order in
@@ -249,6 +268,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Slots(args) => slots(args),
         Command::Routes(args) => routes(args),
         Command::Move(args) => move_slot(args),
+        Command::Drain(args) => spread::drain(args),
+        Command::Balance(options) => spread::balance(options),
         Command::Init(args) => init::run(args),
     }
 }
