@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
@@ -66,3 +67,20 @@ def test_a_broker_that_hears_one_way_only_is_not_waited_for(cluster_of, client):
     assert time.monotonic() - begin < 3
     cluster.proxies[1].flow()
     cluster.settles()
+
+
+def test_what_is_given_up_is_counted(cluster_of, client):
+    """The publisher is told nothing: its message may be at all others. Operators see what the broker that went down has missed."""
+    cluster = cluster_of(3)
+    receiver, sender = client(cluster[2]), client(cluster[0])
+    receiver.subscribe("missed/+", qos=1)
+    cluster[2].pause()
+    for number in range(40):
+        sender.send(wire.publish(f"missed/{number}", b"x", 1, number + 1))
+    for _ in range(40):
+        assert sender.expect(wire.PUBACK, 20).reason in (0, 0x10)
+    until(lambda: cluster[0].metric('^barid_dropped_messages_total{tenant="default",reason="broker_down"') == 40)
+    drops = json.loads(cluster[0].http("/v1/tenants/default/drops?limit=1000")[1])["drops"]
+    seen = [drop for drop in drops if drop["reason"] == "broker_down"]
+    assert {drop["topic"] for drop in seen} <= {f"missed/{number}" for number in range(40)} and len(seen) == 32
+    cluster[2].go_on()

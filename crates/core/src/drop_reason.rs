@@ -51,11 +51,13 @@ pub enum DropReason {
     BindingFull,
     /// The link to another broker of the cluster is full.
     LinkFull,
+    /// Another broker of the cluster went down before it had acknowledged the message.
+    BrokerDown,
 }
 
 impl DropReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::QueueMessages,
         Self::QueueBytes,
         Self::Expired,
@@ -78,6 +80,7 @@ impl DropReason {
         Self::BindingTooLarge,
         Self::BindingFull,
         Self::LinkFull,
+        Self::BrokerDown,
     ];
 
     /// The reason's name in metrics and the admin API.
@@ -105,6 +108,7 @@ impl DropReason {
             Self::BindingTooLarge => "binding_too_large",
             Self::BindingFull => "binding_full",
             Self::LinkFull => "link_full",
+            Self::BrokerDown => "broker_down",
         }
     }
 }

@@ -261,7 +261,7 @@ impl Account {
     /// Counts a dropped message, and remembers it in the drop log of the thread.
     pub fn dropped(&self, worker: &Worker, reason: DropReason, topic: Option<&str>, client: &str) {
         let own = self.of_thread(worker.id);
-        own.counters.dropped(reason);
+        own.counters.dropped(reason, 1);
         own.drops.push(worker.now, topic, client, reason);
         if let Some(quota) = self.quota_of(reason) {
             self.refused(worker, quota, client);

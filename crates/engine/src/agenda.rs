@@ -10,11 +10,12 @@ use barid_core::ids::StoredAs;
 use barid_core::message::Message;
 use barid_core::session::Waiting;
 use barid_core::time::{MonoTime, WallTime};
+use hashbrown::HashMap;
 use mqtt_proto::ReasonCode;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use crate::cluster::{Forgetting, LeftRun};
+use crate::cluster::{Forgetting, LeftRun, Lost};
 use crate::durable::Commits;
 use crate::entities::{Alarm, Mover, Queue};
 use crate::progress::{Sources, WaitSet, Waiter};
@@ -115,6 +116,8 @@ pub enum Task {
     },
     /// Gives messages for a broker that is down to another member of their shared subscription.
     ShareAgain(Box<LeftRun>),
+    /// Counts messages for a broker that is down, by tenant.
+    CountLost(HashMap<String, Lost>),
     /// Removes subscriptions of another broker that do not count any more.
     ForgetFilters(Box<Forgetting>),
     /// Publishes wills that this broker has kept for another one, which is down.
@@ -137,6 +140,7 @@ impl Task {
             Self::PublishSys(_)
             | Self::PublishMember { .. }
             | Self::ShareAgain(_)
+            | Self::CountLost(_)
             | Self::PublishOrphans
             | Self::ForgetFilters(_)
             | Self::PublishLeftWill { .. }

@@ -1,14 +1,16 @@
 //! What another broker sends to the sessions of this one, and to its state store.
 
 use barid_core::commits::Commits;
+use barid_core::drop_reason::DropReason;
 use barid_core::durable::RetainedRecord;
 use barid_core::time::MonoTime;
 use barid_peers::{Destination, Retaining, Run as RemoteRun};
+use hashbrown::HashMap;
 use mqtt_proto::{FixedHeader, MAX_PACKET_LEN, PacketType, Version};
 use thiserror::Error;
 
 use crate::budget::Budget;
-use crate::cluster::{Home, LeftRun, MemberRef};
+use crate::cluster::{Home, LeftRun, Lost, MemberRef};
 use crate::context::Context;
 use crate::retaining::merge;
 use crate::router::Publisher;
@@ -146,6 +148,18 @@ impl Context {
         scratch.clear();
         // What a closed shard has not taken is lost, and nobody is to wait for it.
         result.map(|commits| if commits.are_lost() { Commits::default() } else { commits })
+    }
+
+    /// Counts messages that were given up, because the broker with the sessions is down.
+    pub(crate) fn count_lost(&self, lost: &HashMap<String, Lost>) {
+        for (tenant, Lost { messages, seen }) in lost {
+            let tenant = self.engine.tenants.recover(tenant);
+            let reason = DropReason::BrokerDown;
+            for (topic, publisher) in seen {
+                tenant.dropped(&self.worker, reason, Some(topic), publisher);
+            }
+            tenant.counters(self.worker.id).dropped(reason, messages - seen.len() as u64);
+        }
     }
 
     /// Hands messages of a shared subscription to another member: their broker is down.

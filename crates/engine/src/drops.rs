@@ -246,6 +246,10 @@ pub const fn explanation(reason: DropReason) -> &'static str {
             "Another broker of the cluster did not take messages as fast as they are published, or cannot be reached: \
              see `barid cluster status`."
         }
+        DropReason::BrokerDown => {
+            "Another broker of the cluster went down, or lost contact with more than half of the others, before it had acknowledged the message: its \
+             sessions do not get it, whether they ended with that broker or not. See `barid cluster status`."
+        }
         DropReason::BindingFull => {
             "The queue of the binding was full: let more workers receive from it, or raise its \
              MaxSizeInMegabytes. `barid queue show` shows its message counts."

@@ -9,7 +9,7 @@ use mqtt_proto::ReasonCode;
 
 use crate::agenda::{Agenda, Task, Tell};
 use crate::clock::Clock;
-use crate::cluster::{Cluster, Forgetting, Home, MemberRef};
+use crate::cluster::{Cluster, Forgetting, GivenUp, Home, MemberRef};
 use crate::denials::AllLines;
 use crate::durable::{Commits, Shards, Storage};
 use crate::entities::{Alarm, Definitions, EntityError};
@@ -193,7 +193,7 @@ impl Engine {
     pub fn member_is_down(&self, member: MemberRef) -> usize {
         let Some(cluster) = &self.cluster else { return 0 };
         let now = self.clock.now();
-        let (given_up, left, forgetting) = cluster.is_down(member);
+        let (GivenUp { runs, left, lost }, forgetting) = cluster.is_down(member);
         // Behind that: requests, and watches that come with a slot, find from now on that the broker is out of the cluster.
         for tenant in self.tenants.all() {
             let is_moving =
@@ -218,7 +218,10 @@ impl Engine {
         for run in left {
             self.agenda.schedule(self.clock.now(), Task::ShareAgain(Box::new(run)));
         }
-        given_up
+        if !lost.is_empty() {
+            self.agenda.schedule(self.clock.now(), Task::CountLost(lost));
+        }
+        runs
     }
 
     /// Checks the full queues of all tenants: they use less at another broker.

@@ -110,6 +110,7 @@ fn perform(context: &mut Context, task: Task) {
         Task::PublishSys(tenant) => sys::publish(context, &tenant),
         Task::PublishMember { name, state } => sys::publish_member(context, &name, state),
         Task::ShareAgain(run) => context.share_again(*run),
+        Task::CountLost(lost) => context.count_lost(&lost),
         Task::PublishOrphans => context.publish_orphans(),
         Task::ForgetFilters(mut forgetting) => {
             let engine = &context.engine;

@@ -130,10 +130,10 @@ impl Requests {
 }
 
 impl Counters {
-    /// Counts a message that did not reach a session.
+    /// Counts messages that did not reach a session.
     #[inline]
-    pub fn dropped(&self, reason: DropReason) {
-        self.dropped[reason as usize].add(1);
+    pub fn dropped(&self, reason: DropReason, count: u64) {
+        self.dropped[reason as usize].add(count);
     }
 
     /// Counts a denial.

@@ -104,18 +104,16 @@ impl Outgoing {
         self.sent = 0;
     }
 
-    /// Forgets all messages, because the other broker is down. Calls `shared` with those for shared subscriptions, whose other
-    /// members may get them. Returns the sequence number of the last one, and how many there were.
-    pub fn clear(&mut self, mut shared: impl FnMut(Run<'_>)) -> (u64, usize) {
+    /// Forgets all messages, because the other broker is down. Calls `forgotten` with each run. Returns the sequence number of the
+    /// last one, and how many there were.
+    pub fn clear(&mut self, mut forgotten: impl FnMut(Run<'_>)) -> (u64, usize) {
         let count = self.lens.len();
         let mut frames = &*self.bytes.make_contiguous();
         for len in &self.lens {
             let (frame, rest) = frames.split_at(*len);
             frames = rest;
-            if let Ok(Some((Frame::Run(run), _))) = decode(frame, usize::MAX)
-                && let Destination::Shared(_) = run.to
-            {
-                shared(run);
+            if let Ok(Some((Frame::Run(run), _))) = decode(frame, usize::MAX) {
+                forgotten(run);
             }
         }
         self.first += count as u64;
@@ -187,11 +185,11 @@ mod tests {
         }
         let shared = Run { to: Destination::Shared("$share/g/a"), ..run(b"packet") };
         let number = outgoing.add(shared);
-        let mut for_others = Vec::new();
+        let mut forgotten = Vec::new();
         let (last, count) =
-            outgoing.clear(|run| for_others.push((run.sequence, run.packets.to_vec())));
-        assert_eq!(for_others, [(number, b"packet".to_vec())]);
-        assert_eq!(last, count as u64);
+            outgoing.clear(|run| forgotten.push((run.sequence, run.packets.to_vec())));
+        assert_eq!(forgotten.last(), Some(&(number, b"packet".to_vec())));
+        assert_eq!((last, forgotten.len()), (count as u64, count));
         assert_eq!(outgoing.add(run(b"")), last + 1);
         assert!(!outgoing.acknowledge(last + 2), "there is no such run");
     }

@@ -214,7 +214,7 @@ mod tests {
         while cluster.forget(&mut forgetting) {}
         assert_eq!((topics(), index.subscription_count()), ([0, 0, 2, 1], 4));
 
-        let (_, _, forgetting) = cluster.is_down(one);
+        let (_, forgetting) = cluster.is_down(one);
         assert_eq!((topics(), cluster.filters_of(one)), ([0, 0, 1, 0], 0));
         cluster.on_snapshot(one);
         assert_eq!(tell(one, true, "a"), 1);

@@ -1,7 +1,61 @@
-//! Messages of shared subscriptions for a broker that is down: other members get them.
+//! Messages for a broker that is down: other members of shared subscriptions get theirs, and the others are lost.
 
 use barid_peers::{Destination, Run};
-use mqtt_proto::QoS;
+use hashbrown::HashMap;
+use mqtt_proto::{FixedHeader, MAX_PACKET_LEN, QoS};
+
+/// Number of lost messages of a tenant that operators can see with topic and publisher, of those given up at one time.
+const SEEN_MAX: usize = 32;
+
+/// What was given up.
+#[derive(Debug, Default)]
+pub struct GivenUp {
+    /// The number of runs.
+    pub runs: usize,
+    /// Those for other members of shared subscriptions.
+    pub left: Vec<LeftRun>,
+    /// By tenant, messages that sessions of the broker will not get.
+    pub lost: HashMap<String, Lost>,
+}
+
+/// Messages of a tenant that are lost.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Their number.
+    pub messages: u64,
+    /// The topics and publishers of the first of them.
+    pub seen: Vec<(Box<str>, Box<str>)>,
+}
+
+impl GivenUp {
+    /// Notes a run that is given up.
+    pub(super) fn note(&mut self, run: &Run<'_>) {
+        match run.to {
+            Destination::Shared(_) => self.left.extend(LeftRun::of(run)),
+            Destination::Sessions => {
+                let lost = self.lost.entry_ref(run.tenant).or_default();
+                let mut rest = run.packets;
+                while let Some((topic, behind)) = split_publish(rest) {
+                    rest = behind;
+                    lost.messages += 1;
+                    if lost.seen.len() < SEEN_MAX {
+                        lost.seen.push((topic.into(), run.publisher.into()));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the topic of the first PUBLISH, and what is behind it.
+fn split_publish(packets: &[u8]) -> Option<(&str, &[u8])> {
+    let header = FixedHeader::read(packets, MAX_PACKET_LEN).ok()??;
+    let (packet, behind) = packets.split_at_checked(header.packet_len())?;
+    let (len, body) = packet.get(header.header_len..)?.split_first_chunk::<2>()?;
+    let topic = body.get(..usize::from(u16::from_be_bytes(*len)))?;
+    Some((std::str::from_utf8(topic).ok()?, behind))
+}
 
 /// A run for a shared subscription that the other broker has not acknowledged. It may have handed it on, so messages of QoS 1
 /// may come twice.
@@ -33,5 +87,25 @@ impl LeftRun {
     pub(crate) fn as_run(&self) -> Run<'_> {
         let Self { tenant, publisher, shared, is_v5, .. } = self;
         Run::unnumbered(tenant, publisher, Destination::Shared(shared), *is_v5, &[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_up_is_counted() {
+        let packets = *b"\x30\x06\0\x03a/bx\x30\x06\0\x03a/bz";
+        let mut given_up = GivenUp::default();
+        for tenant in ["acme", "acme", "other"] {
+            given_up.note(&Run::unnumbered(tenant, "p", Destination::Sessions, false, &packets));
+        }
+        let shared = Destination::Shared("$share/g/a/b");
+        given_up.note(&Run::unnumbered("acme", "p", shared, false, &packets));
+        let seen = |count| vec![("a/b".into(), "p".into()); count];
+        assert_eq!(given_up.lost["acme"], Lost { messages: 4, seen: seen(4) });
+        assert_eq!(given_up.lost["other"], Lost { messages: 2, seen: seen(2) });
+        assert_eq!((given_up.lost.len(), given_up.left.len()), (2, 1));
     }
 }

@@ -252,12 +252,12 @@ impl Link {
         is_possible
     }
 
-    /// Gives up everything that waits: the other broker is down, and the sessions that would have got it have ended. Calls
-    /// `shared` with what was for shared subscriptions. Returns the number of runs.
-    pub(super) fn give_up(&self, shared: impl FnMut(Run<'_>)) -> usize {
+    /// Gives up everything that waits: the other broker is down. Calls `given_up` with each run that might have left. Returns their
+    /// number.
+    pub(super) fn give_up(&self, given_up: impl FnMut(Run<'_>)) -> usize {
         let mut state = self.state.lock();
         (state.held, state.held_bytes) = (Gate::default(), 0);
-        let (last, count) = state.outgoing.clear(shared);
+        let (last, count) = state.outgoing.clear(given_up);
         state.is_closed = true;
         if let Some((owner, connection)) = state.connection.take() {
             owner.drain(connection);

@@ -33,7 +33,7 @@ mod wills;
 pub use heard::{Forgetting, RemoteSubscriber};
 pub use holds::Hold;
 pub use inbound::Inbound;
-pub use left::LeftRun;
+pub use left::{GivenUp, LeftRun, Lost};
 pub use link::{Link, LinkCounts};
 pub(crate) use remote::Origin;
 pub use remote::{MemberRef, Remote};
@@ -388,7 +388,7 @@ impl Cluster {
 
     /// Another broker is out of the cluster: its subscriptions do not count any more, and messages for it are given up. Returns
     /// the number of these, those of them for shared subscriptions, which other members may get, and the subscriptions.
-    pub fn is_down(&self, member: MemberRef) -> (usize, Vec<LeftRun>, Option<Forgetting>) {
+    pub fn is_down(&self, member: MemberRef) -> (GivenUp, Option<Forgetting>) {
         self.set_up(member, false);
         self.set_waited_for(member, false);
         self.on_usages(member);
@@ -397,11 +397,11 @@ impl Cluster {
         let inbound = std::mem::take(&mut *place.inbound.lock());
         inbound.values().for_each(|inbound| inbound.close());
         place.is_out.store(true, Ordering::SeqCst);
-        let (mut given_up, mut left) = (0, Vec::new());
+        let mut given_up = GivenUp::default();
         for link in self.links_to(member) {
-            given_up += link.give_up(|run| left.extend(LeftRun::of(&run)));
+            given_up.runs += link.give_up(|run| given_up.note(&run));
         }
-        (given_up, left, forgetting)
+        (given_up, forgetting)
     }
 
     /// Gives the next part of this broker's subscriptions to another one, which has been told up to `told`. Returns
