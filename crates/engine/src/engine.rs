@@ -266,7 +266,10 @@ impl Engine {
         if here > at || (here == at && !wins) {
             return;
         }
-        if begins_anew || (expiry == 0 && session.is_online()) {
+        // A session that belongs to a slot ends when its home is asked for that, which the other broker does before CONNACK. Claims may
+        // come later, and clocks may disagree on which connection is the older one.
+        let has_home = expiry > 0 && self.cluster.as_ref().is_some_and(|it| it.slots().is_some());
+        if (begins_anew && !has_home) || (expiry == 0 && session.is_online()) {
             self.agenda.schedule(self.clock.now(), Task::EndOld { session, at });
         } else {
             session.close_connection(ReasonCode::SessionTakenOver);
