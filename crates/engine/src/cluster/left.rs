@@ -7,7 +7,7 @@ use mqtt_proto::{FixedHeader, MAX_PACKET_LEN, QoS};
 /// Number of lost messages of a tenant that operators can see with topic and publisher, of those given up at one time.
 const SEEN_MAX: usize = 32;
 
-/// What was given up.
+/// Messages that waited for a broker when it went down, and are not sent any more.
 #[derive(Debug, Default)]
 pub struct GivenUp {
     /// The number of runs.

@@ -147,8 +147,11 @@ impl Asking<'_> {
         passing_on::to_home(self.shared, broker.into(), to, request).await
     }
 
-    /// Asks one of several brokers. Returns `None` if it does not answer soon.
-    async fn one_of_several(&self, parts: &Parts, broker: &str) -> Option<Response> {
+    /// Asks one of several brokers. Returns `None` if it is not up, or does not answer soon.
+    async fn one_of_several(&self, parts: &Parts, broker: &str, is_up: bool) -> Option<Response> {
+        if !is_up {
+            return None;
+        }
         let left = self.until.saturating_duration_since(Instant::now());
         timeout(left.min(EACH_WITHIN), self.one(copy(parts), Some(broker))).await.ok()
     }
@@ -165,10 +168,7 @@ impl Asking<'_> {
         for (broker, is_up) in
             self.others().into_iter().filter(|(it, _)| home.as_deref() != Some(&**it))
         {
-            let answer = match is_up {
-                true => self.one_of_several(&parts, &broker).await,
-                false => None,
-            };
+            let answer = self.one_of_several(&parts, &broker, is_up).await;
             let answer = answer.unwrap_or_else(|| {
                 let sentence = format!("the broker {broker}, which may have it, has not answered");
                 Refusal::unavailable(sentence).into_response()
@@ -202,11 +202,7 @@ impl Asking<'_> {
         }
         let mut silent = Vec::new();
         for (broker, is_up) in self.others() {
-            let answer = match is_up {
-                true => self.one_of_several(&parts, &broker).await,
-                false => None,
-            };
-            let (status, page) = match answer {
+            let (status, page) = match self.one_of_several(&parts, &broker, is_up).await {
                 Some(answer) => {
                     let status = answer.status();
                     (status, read(answer, PAGE_MAX).await)
