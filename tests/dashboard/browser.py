@@ -78,6 +78,15 @@ class Browser:
     def one(self, css: str) -> WebElement:
         return eventually(lambda: self.all(css))[0]
 
+    def texts(self, css: str) -> list[str]:
+        """The texts of all elements, read in one step: an element that is drawn anew between two steps cannot be read."""
+        return self.driver.execute_script("return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText)", css)
+
+    def attributes(self, css: str, name: str) -> list[str | None]:
+        """An attribute of all elements, read in one step."""
+        return self.driver.execute_script(
+            "return [...document.querySelectorAll(arguments[0])].map((one) => one.getAttribute(arguments[1]))", css, name)
+
     @property
     def text(self) -> str:
         """What a user reads."""
