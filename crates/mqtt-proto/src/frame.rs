@@ -125,6 +125,14 @@ impl FixedHeader {
         if length.len() < 4 { Ok(None) } else { Err(DecodeError::RemainingLengthTooLong) }
     }
 
+    /// Splits packets, one behind the other, into the header and the body of the first, and those behind it. Returns `None` if there
+    /// is no whole packet at the start.
+    pub fn split(packets: &[u8]) -> Option<(Self, &[u8], &[u8])> {
+        let header = Self::read(packets, MAX_PACKET_LEN).ok()??;
+        let (packet, behind) = packets.split_at_checked(header.packet_len())?;
+        Some((header, &packet[header.header_len..], behind))
+    }
+
     /// The type of the packet.
     ///
     /// # Panics

@@ -10,17 +10,17 @@ use crate::admin::{Admin, Column, Moment, Table, bytes, encode, now, span};
 use crate::output::print;
 
 /// Maximum number of elements in one request.
-const PAGE: usize = 1_000;
+pub const PAGE: usize = 10_000;
 
 /// Range of a list.
 #[derive(Args)]
 pub struct Paging {
     /// Maximum number to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
-    limit: usize,
+    pub limit: usize,
     /// Start after this name
     #[arg(long, value_name = "NAME")]
-    after: Option<String>,
+    pub after: Option<String>,
 }
 
 impl Paging {

@@ -16,7 +16,7 @@ mod show;
 pub use answers::Described;
 pub use change::{Confirmed, With, delete, make, show, update};
 pub use confirm::{Confirmation, confirm};
-pub use list::{MORE, Paging, limit, missing, not_answered, pages, print_list};
+pub use list::{MORE, PAGE, Paging, limit, missing, not_answered, pages, print_list};
 pub use peek::{Args as PeekArgs, run as peek};
 pub use properties::{Given, QueueProperties, SubscriptionProperties, TopicProperties};
 pub use purge::{Args as PurgeArgs, run as purge};

@@ -3,16 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::admin::answers::{AmqpConnection, Session};
-use crate::admin::{Admin, Column, Moment, Table, TenantArgs, bytes, encode, now, span};
-use crate::entity::{MORE, limit, missing};
+use crate::admin::{Admin, Column, Moment, Table, TenantArgs, bytes, now, span};
+use crate::entity::{MORE, PAGE, Paging, missing, not_answered, pages};
 use crate::output::print;
-
-/// Maximum number of sessions in one request.
-const PAGE: usize = 10_000;
 
 /// List sessions by client identifier
 #[derive(clap::Args)]
@@ -33,34 +29,31 @@ pub struct Args {
     /// Only sessions whose client is not connected
     #[arg(long)]
     away: bool,
-    /// Maximum number of sessions to list
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
-    limit: usize,
-    /// Start after this client identifier
-    #[arg(long, value_name = "CLIENT")]
-    after: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
     #[command(flatten)]
     of: TenantArgs,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (admin, tenant) = args.of.connect();
-    let Page { sessions, next, not_answered } = fetch(args, &admin, &tenant)?;
+    let mut path = format!("{tenant}/sessions");
+    if args.connected || args.away {
+        path += &format!("?connected={}", args.connected);
+    }
+    let mut answer = pages(&admin, &path, "sessions", &args.paging)?;
     let (amqp, more_amqp) = fetch_amqp(args, &admin, &tenant)?;
     if args.of.json {
-        let mut answer = json!({ "sessions": sessions, "next": next, "amqp_connections": amqp });
-        if !not_answered.is_empty() {
-            answer["not_answered"] = not_answered.into();
-        }
+        answer["amqp_connections"] = amqp.into();
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let table = table(&admin, sessions)?;
+    let table = table(&admin, admin.read(answer["sessions"].take())?)?;
     let mut text = if table.is_empty() { "no sessions\n".into() } else { table.to_string() };
-    if next.is_some() {
+    if !answer["next"].is_null() {
         text += MORE;
     }
-    text += &missing(&not_answered);
+    text += &missing(&not_answered(&answer));
     if !amqp.is_empty() {
         text += &format!("\n{}", amqp_table(&admin, amqp)?);
         if more_amqp {
@@ -71,47 +64,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sessions as the broker reports them.
-#[derive(Deserialize)]
-struct Page {
-    sessions: Vec<Value>,
-    next: Option<String>,
-    #[serde(default)]
-    not_answered: Vec<String>,
-}
-
-/// Gets the sessions page by page, and the last of them if there are more.
-fn fetch(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<Page> {
-    let mut all = Page { sessions: Vec::new(), next: args.after.clone(), not_answered: Vec::new() };
-    while all.sessions.len() < args.limit {
-        let wanted = PAGE.min(args.limit - all.sessions.len());
-        let mut path = format!("{tenant}/sessions?limit={wanted}");
-        if let Some(after) = &all.next {
-            path += &format!("&after={}", encode(after));
-        }
-        if args.connected || args.away {
-            path += &format!("&connected={}", args.connected);
-        }
-        let page: Page = admin.read(admin.get(&path)?)?;
-        all.sessions.extend(page.sessions);
-        all.next = page.next;
-        all.not_answered.extend(page.not_answered);
-        if all.next.is_none() {
-            break;
-        }
-    }
-    all.not_answered.sort_unstable();
-    all.not_answered.dedup();
-    Ok(all)
-}
-
 /// Gets the AMQP connections, and whether there are more. Returns none if the list is limited to clients that
 /// are away, or starts after a session.
 fn fetch_amqp(args: &Args, admin: &Admin, tenant: &str) -> anyhow::Result<(Vec<Value>, bool)> {
-    if args.away || args.after.is_some() {
+    if args.away || args.paging.after.is_some() {
         return Ok((Vec::new(), false));
     }
-    let path = format!("{tenant}/amqp-connections?limit={}", args.limit.min(PAGE));
+    let path = format!("{tenant}/amqp-connections?limit={}", args.paging.limit.min(PAGE));
     let mut page = admin.get(&path)?;
     let connections = admin.read(page["connections"].take())?;
     Ok((connections, !page["next"].is_null()))

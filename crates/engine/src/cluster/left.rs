@@ -2,7 +2,7 @@
 
 use barid_peers::{Destination, Run};
 use hashbrown::HashMap;
-use mqtt_proto::{FixedHeader, MAX_PACKET_LEN, QoS};
+use mqtt_proto::{FixedHeader, QoS};
 
 /// Number of lost messages of a tenant that operators can see with topic and publisher, of those given up at one time.
 const SEEN_MAX: usize = 32;
@@ -50,9 +50,8 @@ impl GivenUp {
 
 /// Returns the topic of the first PUBLISH, and what is behind it.
 fn split_publish(packets: &[u8]) -> Option<(&str, &[u8])> {
-    let header = FixedHeader::read(packets, MAX_PACKET_LEN).ok()??;
-    let (packet, behind) = packets.split_at_checked(header.packet_len())?;
-    let (len, body) = packet.get(header.header_len..)?.split_first_chunk::<2>()?;
+    let (_, body, behind) = FixedHeader::split(packets)?;
+    let (len, body) = body.split_first_chunk::<2>()?;
     let topic = body.get(..usize::from(u16::from_be_bytes(*len)))?;
     Some((std::str::from_utf8(topic).ok()?, behind))
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Weak;
 
-use mqtt_proto::{
-    Ack, ConnAck, FixedHeader, MAX_PACKET_LEN, Packet, PacketType, Properties, ReasonCode, Version,
-};
+use mqtt_proto::{Ack, ConnAck, FixedHeader, Packet, PacketType, Properties, ReasonCode, Version};
 
 use super::Session;
 use super::outlet::Outlet;
@@ -193,9 +191,7 @@ impl Outlet {
 fn refused(version: Version, packets: &[u8]) -> Option<Vec<u8>> {
     let (mut refused, mut rest) = (Vec::new(), packets);
     while version == Version::V5 && !rest.is_empty() {
-        let header = FixedHeader::read(rest, MAX_PACKET_LEN).ok()??;
-        let (packet, behind) = rest.split_at_checked(header.packet_len())?;
-        let body = &packet[header.header_len..];
+        let (header, body, behind) = FixedHeader::split(rest)?;
         let Packet::PubAck(ack) = Packet::decode(version, header, body).ok()? else { return None };
         let reason = if ack.reason.is_error() { ack.reason } else { ReasonCode::QuotaExceeded };
         Ack { packet_id: ack.packet_id, reason, properties: Properties::default() }

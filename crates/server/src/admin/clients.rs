@@ -224,8 +224,8 @@ fn named(served: &Served, path: ClientPath) -> Result<(Refusal, SessionRef), Ref
 
 /// The place of a client in the list: clients of MQTT by their identifiers, then those of AMQP by the numbers of their
 /// connections.
-#[derive(Debug)]
-enum Place {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
     Mqtt(Box<str>),
     Amqp(u64),
 }

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::access::Requester;
 use super::answer::Refusal;
+use super::clients;
 use super::page::default_limit;
 use super::passing_on::{self, BROKER, OF_SESSION, PassedOn};
 use crate::shared::Shared;
@@ -68,10 +69,7 @@ struct List {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Named(String),
-    /// Clients of MQTT come first, by their identifiers.
-    Mqtt(String),
-    /// Those of AMQP follow, by the numbers of their connections.
-    Amqp(u64),
+    Client(clients::Place),
 }
 
 impl Place {
@@ -79,8 +77,7 @@ impl Place {
     fn next(&self) -> Value {
         match self {
             Self::Named(name) => name.as_str().into(),
-            Self::Mqtt(client) => format!("mqtt/{client}").into(),
-            Self::Amqp(number) => format!("amqp/{number}").into(),
+            Self::Client(place) => place.to_string().into(),
         }
     }
 }
@@ -94,10 +91,10 @@ fn of_session(item: &Value) -> Place {
 }
 
 fn of_client(item: &Value) -> Place {
-    match item["protocol"] == "AMQP" {
-        true => Place::Amqp(item["connection"].as_u64().unwrap_or_default()),
-        false => Place::Mqtt(text(item, "client")),
-    }
+    Place::Client(match item["protocol"] == "AMQP" {
+        true => clients::Place::Amqp(item["connection"].as_u64().unwrap_or_default()),
+        false => clients::Place::Mqtt(text(item, "client").into()),
+    })
 }
 
 fn text(item: &Value, name: &str) -> String {
