@@ -27,7 +27,7 @@ KINDS = {
 }
 # Filters of one client.
 EACH = 1_000
-# SUBSCRIBE packets that are sent before the answers are read, and the length of an answer.
+# SUBSCRIBE packets that are sent before the answers are read, of which EACH is a multiple, and the length of an answer.
 AHEAD, SUBACK = 250, 6
 
 
@@ -45,33 +45,36 @@ def main() -> int:
 
 
 def measure(kind: str, patterns: list[str], running: list[dict], args: argparse.Namespace) -> str:
+    # The load shares the cores with the brokers, so it makes its packets before.
+    clients = [(connected(running[0], f"client-{first}"), batches(patterns, first)) for first in range(0, args.filters, EACH)]
     other = process(running[1])
     memory, cpu, begin = other.rss_bytes(), other.cpu_seconds(), time.monotonic()
-    firsts = list(range(0, args.filters, EACH))
-    clients = []
-    threads = [threading.Thread(target=subscribe, args=(running[0], patterns, firsts[at::args.clients], clients)) for at in range(args.clients)]
+    threads = [threading.Thread(target=subscribe, args=(clients[at::args.clients],)) for at in range(args.clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    while heard(running[1]) < len(firsts) * EACH:
+    count = len(clients) * EACH
+    while heard(running[1]) < count:
         time.sleep(0.01)
     seconds, cpu = time.monotonic() - begin, other.cpu_seconds() - cpu
     memory = other.rss_bytes() - memory
-    for client in clients:
+    for client, _ in clients:
         client.drop()
-    count = len(firsts) * EACH
     return f"| {kind} | {count:,} | {memory / count:.0f} | {count / seconds:,.0f} | {cpu / count * 1e6:.2f} |"
 
 
-def subscribe(broker: dict, patterns: list[str], firsts: list[int], clients: list) -> None:
-    for first in firsts:
-        client = connected(broker, f"client-{first}")
-        clients.append(client)
-        packets = [wire.subscribe(number % 60_000 + 1, (name(patterns, number), 0)) for number in range(first, first + EACH)]
-        for at in range(0, EACH, AHEAD):
-            client.send(b"".join(packets[at:at + AHEAD]))
-            left = SUBACK * min(AHEAD, EACH - at)
+def batches(patterns: list[str], first: int) -> list[bytes]:
+    """Returns the SUBSCRIBE packets of a client, so many of them together as are sent before the answers are read."""
+    packets = [wire.subscribe(number % 60_000 + 1, (name(patterns, number), 0)) for number in range(first, first + EACH)]
+    return [b"".join(packets[at:at + AHEAD]) for at in range(0, EACH, AHEAD)]
+
+
+def subscribe(clients: list) -> None:
+    for client, packets in clients:
+        for batch in packets:
+            client.send(batch)
+            left = SUBACK * AHEAD
             while left:
                 left -= len(client.stream.recv(left))
 

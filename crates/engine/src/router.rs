@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use mqtt_proto::{QoS, topic};
 
 use crate::budget::Budget;
-use crate::cluster::{Origin, RemoteSubscriber};
+use crate::cluster::{Origin, RemoteSubscriber, Sent};
 use crate::faults::interleave;
 use crate::limits::{Quota, ShareStrategy};
 use crate::offer::{Offer, Writes};
@@ -123,9 +123,16 @@ impl Router {
         let is_served = |group: &SharedGroup<RemoteSubscriber>| {
             served.iter().any(|local| is_same(local, group))
         };
-        for _ in 0..remote.send(origin, route, messages, is_served) {
+        let Sent { lost, unserved } = remote.send(origin, route, messages, is_served);
+        for _ in 0..lost {
             let (topic, client) = (messages.topic(), publisher.client_id);
             tenant.dropped(worker, DropReason::LinkFull, Some(topic), client);
+        }
+        for (group, first) in unserved {
+            if let Some(here) = here.iter().find(|local| is_same(local, &group)) {
+                let from = (&mut *messages, first);
+                self.publish_shared(worker, tenant, here, publisher, from, Writes::WithFlush);
+            }
         }
     }
 
@@ -215,7 +222,7 @@ impl Router {
         for group in groups {
             let writes =
                 if budget.spend(messages.len()) { Writes::WithFlush } else { Writes::Together };
-            self.publish_shared(worker, tenant, group, publisher, messages, writes);
+            self.publish_shared(worker, tenant, group, publisher, (messages, 0), writes);
         }
     }
 
@@ -420,18 +427,19 @@ impl Router {
         rooms.any(|room| !room.is_some())
     }
 
+    /// Gives each of the messages, from the one with the number `first` on, to a member of a shared subscription.
     fn publish_shared(
         &mut self,
         worker: &Worker,
         tenant: &Tenant,
         group: &SharedGroup<SessionRef>,
         publisher: Publisher<'_>,
-        messages: &mut Messages<'_>,
+        (messages, first): (&mut Messages<'_>, usize),
         writes: Writes,
     ) {
         let name: Arc<str> = share_name(group).into();
         let (strategy, hash) = strategy(tenant.share_strategy(), publisher, messages.topic());
-        for index in 0..messages.len() {
+        for index in first..messages.len() {
             let mut is_taken = false;
             // A member whose client goes away at this moment is not chosen again: by then it is offline or
             // has left the group.

@@ -97,7 +97,7 @@ impl World {
                 8,
                 CommonSettings::default(),
             )
-            .of_at_least(if are_fixed { count } else { 1 }),
+            .with_homes(names(if are_fixed { count } else { 0 })),
             rate: rng.u64(970..=1_030),
             stopped_until: rng.u64(0..2_000),
             refuses_until: 0,
@@ -407,7 +407,7 @@ impl World {
             8,
             CommonSettings::default(),
         )
-        .of_at_least(if self.are_fixed { self.brokers.len() } else { 1 });
+        .with_homes(names(if self.are_fixed { self.brokers.len() } else { 0 }));
         let until = self.now + self.rng.u64(..3_000);
         (self.brokers[broker].stopped_until, self.brokers[broker].refuses_until) = (until, until);
     }
@@ -475,6 +475,10 @@ const WALL: WallTime = WallTime::from_millis(1_000_000);
 
 fn name(index: usize) -> String {
     index.to_string()
+}
+
+fn names(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(name)
 }
 
 fn identity(index: usize, incarnation: u64) -> Identity {

@@ -70,8 +70,13 @@ pub fn run(Args { name, brokers, dir, slots }: &Args) -> anyhow::Result<ExitCode
     private::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let secret = password::random_secret();
     let mut told = String::new();
+    let path_of = |broker: &Broker| dir.join(format!("{}.toml", broker.name));
+    // Before one of them is there with a secret that no other one has.
+    if let Some(path) = brokers.iter().map(path_of).find(|path| path.exists()) {
+        return Err(exists(&path));
+    }
     for broker in &brokers {
-        let path = dir.join(format!("{}.toml", broker.name));
+        let path = path_of(broker);
         write(&path, &configuration(name, broker, &brokers, *slots, &secret))?;
         writeln!(
             told,
@@ -130,6 +135,9 @@ fn parse(text: &str) -> anyhow::Result<Broker> {
             (SocketAddr::from(([0; 4], port)), format!("{host}:{port}"))
         }
     };
+    if listen.port() == 0 {
+        bail!(wanted());
+    }
     Ok(Broker { name: name.to_owned(), address, listen })
 }
 
@@ -157,13 +165,17 @@ fn configuration(name: &str, own: &Broker, all: &[Broker], slots: u16, secret: &
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let file = private::options().write(true).create_new(true).open(path);
     let mut file: fs::File = file.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => anyhow::anyhow!(
-            "{} exists already: remove it, or choose another --dir. A cluster has one secret, so its files are made together",
-            path.display()
-        ),
+        ErrorKind::AlreadyExists => exists(path),
         _ => anyhow::Error::new(error).context(format!("cannot create {}", path.display())),
     })?;
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn exists(path: &Path) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{} exists already: remove it, or choose another --dir. A cluster has one secret, so its files are made together",
+        path.display()
+    )
 }
 
 #[cfg(test)]
@@ -186,7 +198,17 @@ mod tests {
         ] {
             assert_eq!(addresses(text), Some((listen.into(), address.into())), "{text}");
         }
-        for text in ["b", "b=", "=10.0.0.1", "b b=10.0.0.1", "b=a b", "b=host:port", "b=host:1:2"] {
+        for text in [
+            "b",
+            "b=",
+            "=10.0.0.1",
+            "b b=10.0.0.1",
+            "b=a b",
+            "b=host:port",
+            "b=host:1:2",
+            "b=host:0",
+            "b=[::1]:0",
+        ] {
             assert_eq!(addresses(text), None, "{text}");
         }
     }

@@ -156,6 +156,19 @@ struct MovedSlot {
     is_active: bool,
 }
 
+impl MovedSlot {
+    /// Returns the line that says what is still to come, if anything is.
+    fn warning(&self) -> String {
+        match self.is_active {
+            true => String::new(),
+            false => format!(
+                "! {} has not said yet that its clients can connect: it takes the slot over when it can be reached\n",
+                self.broker
+            ),
+        }
+    }
+}
+
 #[derive(clap::Args)]
 struct SlotsArgs {
     #[command(flatten)]
@@ -486,7 +499,7 @@ fn move_slot(MoveArgs { of, slot, to }: &MoveArgs) -> anyhow::Result<ExitCode> {
         format!("{answer}\n")
     } else {
         let moved: MovedSlot = admin.read(answer)?;
-        let mut lines = format!(
+        let lines = format!(
             "slot {slot} is at {} now, with {} and {}\nits clients could not connect for {} ms; no broker took messages for {} ms\n",
             moved.broker,
             count(moved.sessions, "session", "sessions"),
@@ -494,13 +507,7 @@ fn move_slot(MoveArgs { of, slot, to }: &MoveArgs) -> anyhow::Result<ExitCode> {
             moved.closed_ms,
             moved.held_ms
         );
-        if !moved.is_active {
-            lines += &format!(
-                "! {} has not said yet that its clients can connect: it takes the slot over when it can be reached\n",
-                moved.broker
-            );
-        }
-        lines
+        lines + &moved.warning()
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::{ClusterArgs, MovedSlot, Slot, Slots, View};
@@ -145,12 +145,17 @@ fn carry_out(
             continue;
         }
         let path = format!("/v1/cluster/slots/{slot}");
-        let answer = admin.change(&path, &json!({ "broker": to })).with_context(|| {
-            let done = count(number - 1, "slot has", "slots have");
-            format!(
-                "slot {slot} was not moved to {to}; {done} moved. Run the command again to go on"
-            )
-        })?;
+        let answer = match admin.change(&path, &json!({ "broker": to })) {
+            Ok(answer) => answer,
+            Err(error) => {
+                print_moves(of.json, &moved)?;
+                let done = count(number - 1, "slot has", "slots have");
+                let sentence = format!(
+                    "slot {slot} was not moved to {to}; {done} moved. Run the command again to go on"
+                );
+                return Err(error.context(sentence));
+            }
+        };
         if of.json {
             let mut one: Value = answer;
             (one["slot"], one["from"], one["to"]) =
@@ -160,18 +165,24 @@ fn carry_out(
         }
         let one: MovedSlot = admin.read(answer)?;
         print(format!(
-            "{number} of {}  slot {slot}: {from} → {to}, {} and {}, closed for {} ms, held for {} ms\n",
+            "{number} of {}  slot {slot}: {from} → {to}, {} and {}, closed for {} ms, held for {} ms\n{}",
             planned.len(),
             count(one.sessions, "session", "sessions"),
             bytes(one.bytes),
             one.closed_ms,
-            one.held_ms
+            one.held_ms,
+            one.warning()
         ))?;
     }
-    if of.json {
+    print_moves(of.json, &moved)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_moves(json: bool, moved: &[Value]) -> anyhow::Result<()> {
+    if json {
         print(format!("{}\n", json!({ "moves": moved })))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 #[cfg(test)]

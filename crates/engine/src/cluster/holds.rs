@@ -60,12 +60,18 @@ impl Holds {
 }
 
 impl Hold {
-    /// Lets the hold end later.
-    pub fn extend(&self, until: MonoTime) {
+    /// Lets the hold end later, unless it has ended. Returns whether it is in force.
+    #[must_use]
+    pub fn extend(&self, now: MonoTime, until: MonoTime) -> bool {
+        let mut is_in_force = false;
         self.holds.change(|all| {
-            let own = all.iter_mut().find(|held| held.number == self.number);
-            own.into_iter().for_each(|held| held.until = until);
+            let own = all.iter_mut().find(|held| held.number == self.number && now < held.until);
+            if let Some(held) = own {
+                held.until = until.max(held.until);
+                is_in_force = true;
+            }
         });
+        is_in_force
     }
 }
 
@@ -88,8 +94,9 @@ mod tests {
         assert!(holds.are_for(2, at(19)) && !holds.are_for(2, at(20)) && !holds.are_for(1, at(19)));
         drop(second);
         assert!(holds.are_in_force(at(9)) && !holds.are_in_force(at(10)));
-        first.extend(at(30));
+        assert!(first.extend(at(9), at(30)));
         assert!(holds.are_in_force(at(29)));
+        assert!(!first.extend(at(30), at(40)), "another hold in force does not help");
         drop(first);
         assert!(!holds.are_in_force(at(0)));
     }

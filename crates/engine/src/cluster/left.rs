@@ -14,7 +14,7 @@ pub struct GivenUp {
     pub runs: usize,
     /// Those for other members of shared subscriptions.
     pub left: Vec<LeftRun>,
-    /// By tenant, messages that sessions of the broker will not get.
+    /// By tenant, messages that sessions of the broker will not get, and nobody else.
     pub lost: HashMap<String, Lost>,
 }
 
@@ -30,20 +30,22 @@ pub struct Lost {
 impl GivenUp {
     /// Notes a run that is given up.
     pub(super) fn note(&mut self, run: &Run<'_>) {
-        match run.to {
-            Destination::Shared(_) => self.left.extend(LeftRun::of(run)),
-            Destination::Sessions => {
-                let lost = self.lost.entry_ref(run.tenant).or_default();
-                let mut rest = run.packets;
-                while let Some((topic, behind)) = split_publish(rest) {
-                    rest = behind;
-                    lost.messages += 1;
-                    if lost.seen.len() < SEEN_MAX {
-                        lost.seen.push((topic.into(), run.publisher.into()));
-                    }
-                }
-            }
+        match (run.to, LeftRun::of(run)) {
+            (Destination::Shared(_), Some(left)) => self.left.push(left),
+            (Destination::Shared(_) | Destination::Sessions, _) => self.note_lost(run),
             _ => {}
+        }
+    }
+
+    fn note_lost(&mut self, run: &Run<'_>) {
+        let lost = self.lost.entry_ref(run.tenant).or_default();
+        let mut rest = run.packets;
+        while let Some((topic, behind)) = split_publish(rest) {
+            rest = behind;
+            lost.messages += 1;
+            if lost.seen.len() < SEEN_MAX {
+                lost.seen.push((topic.into(), run.publisher.into()));
+            }
         }
     }
 }
@@ -102,9 +104,12 @@ mod tests {
         }
         let shared = Destination::Shared("$share/g/a/b");
         given_up.note(&Run::unnumbered("acme", "p", shared, false, &packets));
+        let once = *b"\x34\x08\0\x03a/b\0\x01x";
+        given_up.note(&Run::unnumbered("once", "p", shared, false, &once));
         let seen = |count| vec![("a/b".into(), "p".into()); count];
         assert_eq!(given_up.lost["acme"], Lost { messages: 4, seen: seen(4) });
         assert_eq!(given_up.lost["other"], Lost { messages: 2, seen: seen(2) });
-        assert_eq!((given_up.lost.len(), given_up.left.len()), (2, 1));
+        assert_eq!(given_up.lost["once"], Lost { messages: 1, seen: seen(1) });
+        assert_eq!((given_up.lost.len(), given_up.left.len()), (3, 1));
     }
 }

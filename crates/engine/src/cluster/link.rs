@@ -125,11 +125,17 @@ impl Link {
     /// the messages may be lost and there is no room. Others are added in any case: whoever adds them has asked whether
     /// there [is room](Self::has_room).
     ///
-    /// If the other broker is out of the cluster by now, the run is given up at once, and the number is 0. One for a shared
-    /// subscription waits: it is for whoever is in the cluster next.
-    pub(super) fn add(&self, run: Run<'_>, count: usize, may_be_lost: bool) -> Option<u64> {
+    /// If the other broker is out of the cluster by now, the run is not added, and the number is 0; unless `is_awaited` says
+    /// that the broker is about to be in the cluster again.
+    pub(super) fn add(
+        &self,
+        run: Run<'_>,
+        count: usize,
+        may_be_lost: bool,
+        is_awaited: impl FnOnce() -> bool,
+    ) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.is_closed && !matches!(run.to, Destination::Shared(_)) {
+        if state.is_closed && !is_awaited() {
             return Some(0);
         }
         if may_be_lost && !state.outgoing.has_room(true) {
@@ -151,16 +157,24 @@ impl Link {
         }
     }
 
-    /// Adds a run that leaves when `after` is durable, and behind all runs that were added in this way before.
-    pub(super) fn add_after(&self, sources: &Sources, after: Commits, run: HeldRun) {
+    /// Adds a run that leaves when `after` is durable, and behind all runs that were added in this way before. Returns false if
+    /// the other broker is out of the cluster by now, and not [awaited](Self::add).
+    pub(super) fn add_after(
+        &self,
+        sources: &Sources,
+        after: Commits,
+        run: HeldRun,
+        is_awaited: impl FnOnce() -> bool,
+    ) -> bool {
         let mut state = self.state.lock();
-        if state.is_closed && !matches!(run.to, HeldFor::Shared(_)) {
-            return;
+        if state.is_closed && !is_awaited() {
+            return false;
         }
         state.held_bytes += run.packets.len();
         state.held.push(after, run);
         self.release(sources, &mut state);
         self.wake_owner(&state);
+        true
     }
 
     /// Lets the held runs leave that may.

@@ -58,6 +58,25 @@ pub struct Origin<'a> {
     pub sources: &'a Sources,
 }
 
+/// What became of messages for other brokers.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// Number of messages that had no room and may be lost (QoS 0).
+    pub lost: usize,
+    /// Shared subscriptions whose members at other brokers have all gone meanwhile, and the first message that none of them gets.
+    pub unserved: Vec<(Arc<SharedGroup<RemoteSubscriber>>, usize)>,
+}
+
+/// What messages for another broker have found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Room,
+    /// No room, and they may be lost.
+    Full,
+    /// The broker is out of the cluster by now.
+    Nobody,
+}
+
 impl Remote {
     /// Returns what the tenant of this name has of the cluster.
     pub(crate) fn of(cluster: &Arc<Cluster>, tenant: &str) -> Self {
@@ -173,35 +192,41 @@ impl Remote {
     }
 
     /// Sends messages to the other brokers that have subscriptions to their topic. A shared subscription that has members
-    /// both here and there is served by one of the two; `is_served` tells whether by this broker. Returns the number of
-    /// messages that had no room and may be lost (QoS 0).
+    /// both here and there is served by one of the two; `is_served` tells whether by this broker.
     pub(crate) fn send(
         &self,
         origin: Origin<'_>,
         route: &Route<RemoteSubscriber>,
         messages: &mut Messages<'_>,
         is_served: impl Fn(&SharedGroup<RemoteSubscriber>) -> bool,
-    ) -> usize {
-        let mut lost = 0;
+    ) -> Sent {
+        let mut sent = Sent::default();
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
         for recipient in route.recipients() {
             if messages.were_sent_to(recipient.subscriber.member.0) {
                 continue;
             }
-            let (to, all) =
-                ((recipient.subscriber.member, Destination::Sessions), 0..messages.len());
-            lost += self.send_to(origin, to, messages, all, may_be_lost);
+            let to = (recipient.subscriber.member, Destination::Sessions);
+            let (all, no) = (0..messages.len(), || false);
+            if self.send_to(origin, to, messages, all, (may_be_lost, no)) == Found::Full {
+                sent.lost += messages.len();
+            }
             messages.note_sent_to(recipient.subscriber.member.0);
         }
         for group in route.groups().iter().filter(|group| !is_served(group)) {
             let name = name_of(group);
             for index in 0..messages.len() {
-                let Some(member) = self.pick(group) else { break };
-                let to = (member, Destination::Shared(&name));
-                lost += self.send_to(origin, to, messages, index..index + 1, may_be_lost);
+                match self.send_to_one(origin, (group, &name), messages, index) {
+                    Found::Room => {}
+                    Found::Full => sent.lost += 1,
+                    Found::Nobody => {
+                        sent.unserved.push((Arc::clone(group), index));
+                        break;
+                    }
+                }
             }
         }
-        lost
+        sent
     }
 
     /// Sends the last of the messages, which is retained, to the other brokers that can be reached and to which it does not
@@ -219,7 +244,7 @@ impl Remote {
         };
         for member in self.cluster.up().filter(|member| !is_sent(*member)) {
             let to = (member, Destination::Sessions);
-            self.send_to(origin, to, messages, last..last + 1, true);
+            self.send_to(origin, to, messages, last..last + 1, (true, || false));
         }
     }
 
@@ -235,11 +260,31 @@ impl Remote {
         let route = self.route(messages.topic());
         let groups = route.iter().flat_map(|route| route.groups());
         let mut of_name = groups.filter(|group| name_of(group) == shared);
-        let Some(member) = of_name.next().and_then(|group| self.pick(group)) else { return false };
+        let Some(group) = of_name.next() else { return false };
         let origin = Origin { worker, publisher: "", user: "", sources };
-        let to = (member, Destination::Shared(shared));
+        self.send_to_one(origin, (group, shared), messages, index) == Found::Room
+    }
+
+    /// Sends a message to one of the brokers with members of a shared subscription, which has the name `$share/…`.
+    fn send_to_one(
+        &self,
+        origin: Origin<'_>,
+        (group, name): (&SharedGroup<RemoteSubscriber>, &str),
+        messages: &mut Messages<'_>,
+        index: usize,
+    ) -> Found {
         let may_be_lost = messages.qos() == QoS::AtMostOnce;
-        self.send_to(origin, to, messages, index..index + 1, may_be_lost) == 0
+        // Whoever is out of the cluster by now is not picked again.
+        while let Some(member) = self.pick(group) {
+            let is_awaited = || self.cluster.counts(&member);
+            let to = (member.member, Destination::Shared(name));
+            let range = index..index + 1;
+            match self.send_to(origin, to, messages, range, (may_be_lost, is_awaited)) {
+                Found::Nobody => {}
+                found => return found,
+            }
+        }
+        Found::Nobody
     }
 
     /// Whether the link to the broker with the old session of a client, if that is another one, has room for its end.
@@ -255,7 +300,8 @@ impl Remote {
         let link = self.cluster.link(worker.id, home);
         let to = Destination::OldSession(at);
         let run = Run::unnumbered(&self.tenant, client_id, to, true, &[]);
-        let sequence = link.add(run, 0, false).expect("a run that must not be lost is added");
+        let sequence =
+            link.add(run, 0, false, || false).expect("a run that must not be lost is added");
         Commits::one(link.source(), sequence)
     }
 
@@ -288,7 +334,7 @@ impl Remote {
         let link = self.cluster.link(worker.id, home);
         let to = Destination::StateStore(inquiry);
         let run = Run::unnumbered(&self.tenant, client_id, to, true, request);
-        let sequence = link.add(run, 1, false).filter(|sequence| *sequence > 0)?;
+        let sequence = link.add(run, 1, false, || false).filter(|sequence| *sequence > 0)?;
         Some(Commits::one(link.source(), sequence))
     }
 
@@ -305,7 +351,7 @@ impl Remote {
         let (tenant, publisher) = (Arc::clone(&self.tenant), client_id.into());
         let to = HeldFor::Inquirer(told);
         let run = HeldRun { tenant, publisher, to, is_v5, packets: packets.into() };
-        link.add_after(sources, after, run);
+        link.add_after(sources, after, run, || false);
     }
 
     /// Whether the link over which a client of another broker is told something has room.
@@ -342,12 +388,12 @@ impl Remote {
     }
 
     /// Chooses one of them.
-    fn pick(&self, group: &SharedGroup<RemoteSubscriber>) -> Option<MemberRef> {
+    fn pick(&self, group: &SharedGroup<RemoteSubscriber>) -> Option<RemoteSubscriber> {
         let load = |subscriber: &RemoteSubscriber| match self.cluster.counts(subscriber) {
             true => Load::InFlight(0),
             false => Load::Gone,
         };
-        group.pick(Strategy::RoundRobin, 0, load).map(|member| member.subscriber.member)
+        group.pick(Strategy::RoundRobin, 0, load).map(|member| member.subscriber)
     }
 
     fn send_to(
@@ -356,8 +402,8 @@ impl Remote {
         (member, to): (MemberRef, Destination<'_>),
         messages: &mut Messages<'_>,
         range: std::ops::Range<usize>,
-        may_be_lost: bool,
-    ) -> usize {
+        (may_be_lost, is_awaited): (bool, impl FnOnce() -> bool),
+    ) -> Found {
         let link = self.cluster.link(origin.worker.id, member);
         let count = range.len();
         let stamp = messages.stamp().filter(|_| to == Destination::Sessions);
@@ -368,7 +414,7 @@ impl Remote {
         let (tenant, publisher) = (&*self.tenant, origin.publisher);
         if let Some(after) = after {
             if !link.has_room() {
-                return count;
+                return Found::Full;
             }
             let to = match to {
                 Destination::Shared(group) => HeldFor::Shared(group.into()),
@@ -376,19 +422,22 @@ impl Remote {
             };
             let (tenant, publisher) = (Arc::clone(&self.tenant), publisher.into());
             let run = HeldRun { tenant, publisher, to, is_v5, packets: packets.into() };
-            link.add_after(origin.sources, after, run);
-            return 0;
+            return match link.add_after(origin.sources, after, run, is_awaited) {
+                true => Found::Room,
+                false => Found::Nobody,
+            };
         }
         let run = Run { retaining, ..Run::unnumbered(tenant, publisher, to, is_v5, packets) };
-        match link.add(run, count, may_be_lost) {
+        match link.add(run, count, may_be_lost, is_awaited) {
+            Some(0) => Found::Nobody,
             Some(sequence) => {
                 // A publisher waits for no acknowledgement of a copy that may be lost.
                 if !may_be_lost || messages.qos() == QoS::AtMostOnce {
                     messages.note_sent(link.source(), sequence);
                 }
-                0
+                Found::Room
             }
-            None => count,
+            None => Found::Full,
         }
     }
 }

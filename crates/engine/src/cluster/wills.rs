@@ -8,6 +8,7 @@
 //! published because its broker is down.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -230,7 +231,10 @@ impl Cluster {
                 self.forget_kept(&mut kept, tenant, client_id);
             }
         }
-        if take(&mut self.wills.orphans.lock(), tenant, client_id).is_some() {
+        let mut orphans = self.wills.orphans.lock();
+        let orphan = orphans.get(tenant).and_then(|of_tenant| of_tenant.get(client_id));
+        if orphan.is_some_and(|(_, will)| will.connected_at < at) {
+            take(&mut orphans, tenant, client_id);
             self.wills.kept.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -290,9 +294,18 @@ impl Cluster {
         returned.into_iter().for_each(|orphan| self.put_orphan(&mut orphans, orphan));
     }
 
+    /// Adds an orphan. Of two of a client, the one of the later connection counts.
     fn put_orphan(&self, orphans: &mut ByTenant, Orphan { tenant, client_id, will }: Orphan) {
-        if orphans.entry(tenant).or_default().insert(client_id, (0, will)).is_some() {
-            self.wills.kept.fetch_sub(1, Ordering::SeqCst);
+        match orphans.entry(tenant).or_default().entry(client_id) {
+            Entry::Vacant(place) => {
+                place.insert((0, will));
+            }
+            Entry::Occupied(mut known) => {
+                if known.get().1.connected_at < will.connected_at {
+                    known.insert((0, will));
+                }
+                self.wills.kept.fetch_sub(1, Ordering::SeqCst);
+            }
         }
     }
 
@@ -435,6 +448,7 @@ mod tests {
         assert_eq!(cluster.wills_of(A), 2, "one has connected once more since");
         assert!(!cluster.is_orphaned(B, now, |_| true));
         assert!(cluster.is_orphaned(A, now, |_| true));
+        cluster.is_back("acme", "one", 15);
         cluster.is_back("acme", "four", 30);
         assert_eq!(published(&cluster), ["one"]);
         assert!(is_empty(&cluster));

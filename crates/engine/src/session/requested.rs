@@ -26,7 +26,7 @@ impl Requests {
     pub(crate) fn unanswered(&self) -> u64 {
         // First what can never become more than the other one.
         let answered = self.answered.load(Ordering::SeqCst);
-        self.sent.load(Ordering::SeqCst) - answered
+        self.sent.load(Ordering::SeqCst).saturating_sub(answered)
     }
 
     /// Whether so many are unanswered that the client is not to be read from.
@@ -53,7 +53,9 @@ impl Requests {
 
     /// The last request was not sent after all.
     pub(crate) fn take_back(&self) {
-        self.sent.fetch_sub(1, Ordering::SeqCst);
+        let sent = self.sent.fetch_sub(1, Ordering::SeqCst) - 1;
+        // An answer that nobody waited for may have come meanwhile.
+        self.answered.fetch_min(sent, Ordering::SeqCst);
     }
 
     /// The next request is answered. Returns whether the client may be read from again for that. Does nothing if all are
@@ -120,6 +122,12 @@ mod tests {
         assert!(requests.send(1));
         requests.take_back();
         assert!(!first.are_answered() && requests.unanswered() == 1);
+        assert!(requests.send(1));
+        (0..2).for_each(|_| assert!(!requests.answer()));
+        requests.take_back();
+        assert!(first.are_answered() && requests.unanswered() == 0);
+        assert!(requests.send(1));
+        assert!(!all(&requests).are_answered());
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod quorum;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -172,8 +172,8 @@ pub struct Members {
     without_quorum_since: Option<MonoTime>,
     /// Whether it serves without the quorum.
     always_serves: bool,
-    /// Number of brokers that count for a quorum at least.
-    least: usize,
+    /// The names of brokers that count for a quorum, whether or not they have been met.
+    homes: BTreeSet<String>,
 }
 
 impl Members {
@@ -194,14 +194,14 @@ impl Members {
             is_unbroken: None,
             without_quorum_since: None,
             always_serves: false,
-            least: 1,
+            homes: BTreeSet::new(),
         }
     }
 
-    /// Sets the number of brokers that the cluster has at least, this one included: they all count for a quorum.
+    /// Names brokers that the cluster has: they all count for a quorum, whether or not they have been met.
     #[must_use]
-    pub fn of_at_least(self, brokers: usize) -> Self {
-        Self { least: brokers, ..self }
+    pub fn with_homes(self, homes: impl IntoIterator<Item = String>) -> Self {
+        Self { homes: homes.into_iter().collect(), ..self }
     }
 
     /// Lets this broker serve also without the quorum.
@@ -375,7 +375,7 @@ impl Members {
     /// could not hold it down, and would wait for it for ever. If it is not known how many brokers there are, those that were not met
     /// do not count.
     fn note_unknown(&mut self, now: MonoTime, (name, address, incarnation): (String, String, u64)) {
-        let are_fixed = self.least > 1;
+        let are_fixed = self.homes.len() > 1;
         if !are_fixed || self.others.contains_key(&name) || self.counted().count() >= self.most {
             return;
         }

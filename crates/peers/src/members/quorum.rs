@@ -34,18 +34,26 @@ impl Members {
         // Others may know more of them.
         let of_others = self.counted().filter(|(_, member)| member.serves);
         let known = of_others.map(|(_, member)| member.brokers).max().unwrap_or_default();
-        self.known_brokers(now).max(known).max(self.least)
+        let is_missing = |home: &&String| {
+            let is_counted = |member: &Member| self.counts(now, member);
+            **home != self.me.name && !self.others.get(*home).is_some_and(is_counted)
+        };
+        let not_met = self.homes.iter().filter(is_missing).count();
+        (self.known_brokers(now) + not_met).max(known)
     }
 
-    /// The number of those that this broker knows. One that is down is one of them; who has left is none, when what it has said
+    /// The number of those that this broker has met. One that is down is one of them; who has left is none, when what it has said
     /// before is forgotten.
     pub(super) fn known_brokers(&self, now: MonoTime) -> usize {
-        let counts = |member: &&Member| match member.state {
+        self.others.values().filter(|member| self.counts(now, member)).count() + 1
+    }
+
+    fn counts(&self, now: MonoTime, member: &Member) -> bool {
+        match member.state {
             State::Left => member.counts && now.since(member.since) < self.timing.silence,
             // A broker that joins does not know yet which of the others serve.
             _ => member.counts || self.is_joining,
-        };
-        self.others.values().filter(counts).count() + 1
+        }
     }
 
     /// Until when this broker has the quorum, as far as it knows now. Of two brokers each has it: none is ever down by silence.

@@ -170,6 +170,20 @@ fn members_name_members() {
 }
 
 #[test]
+fn homes_count_before_they_are_met() {
+    let of =
+        |name| Members::new(identity(name, 1), Timing::default(), 8, CommonSettings::default());
+    let two = || ["h1", "h2"].map(String::from);
+    assert!(of("h1").with_homes(two()).has_quorum(at(0)), "it is one of two");
+    assert!(!of("a").with_homes(two()).has_quorum(at(0)), "it is one of three");
+    let mut members = of("a").with_homes(["h1", "h2", "h3"].map(String::from));
+    for (name, brokers) in [("b", 5), ("h1", 5), ("c", 6), ("h2", 6)] {
+        members.on_hello(at(0), &identity(name, 1), &mut vec![]);
+        assert_eq!(members.brokers(at(0)), brokers);
+    }
+}
+
+#[test]
 fn there_are_no_more_members_than_allowed() {
     let mut members =
         Members::new(identity("me", 1), Timing::default(), 2, CommonSettings::default());

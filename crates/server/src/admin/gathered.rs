@@ -156,7 +156,13 @@ impl Asking<'_> {
     /// Asks the broker that should have a session, and then the others until one has it.
     async fn until_found(&self, request: Request, home: Option<Box<str>>) -> Response {
         let (parts, _) = request.into_parts();
-        let first = self.one(copy(&parts), home.as_deref()).await;
+        let first = match home.as_deref() {
+            None => self.one(copy(&parts), None).await,
+            Some(home) => {
+                let answer = timeout(EACH_WITHIN, self.one(copy(&parts), Some(home))).await;
+                answer.unwrap_or_else(|_| may_have_it(home))
+            }
+        };
         let may_be_elsewhere = [StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE];
         if !may_be_elsewhere.contains(&first.status()) {
             return first;
@@ -166,10 +172,7 @@ impl Asking<'_> {
             self.others().into_iter().filter(|(it, _)| home.as_deref() != Some(&**it))
         {
             let answer = self.one_of_several(&parts, &broker, is_up).await;
-            let answer = answer.unwrap_or_else(|| {
-                let sentence = format!("the broker {broker}, which may have it, has not answered");
-                Refusal::unavailable(sentence).into_response()
-            });
+            let answer = answer.unwrap_or_else(|| may_have_it(&broker));
             if answer.status().is_success() {
                 return answer;
             }
@@ -217,7 +220,11 @@ impl Asking<'_> {
         }
         // What another broker answers to may be less confined there.
         merged.confine(self.requester.tenant());
-        missing.unwrap_or_else(|| Json(merged.into_page(&silent)).into_response())
+        match (missing, silent.first()) {
+            (None, _) => Json(merged.into_page(&silent)).into_response(),
+            (Some(missing), None) => missing,
+            (Some(_), Some(broker)) => may_have_it(broker),
+        }
     }
 
     fn name(&self) -> &str {
@@ -227,6 +234,12 @@ impl Asking<'_> {
     fn others(&self) -> Vec<(String, bool)> {
         self.shared.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.in_cluster())
     }
+}
+
+/// Refuses a request, because a broker that may have what it is about has not answered.
+fn may_have_it(broker: &str) -> Response {
+    let sentence = format!("the broker {broker}, which may have it, has not answered");
+    Refusal::unavailable(sentence).into_response()
 }
 
 /// Returns the request with these parts, and no body.
@@ -254,8 +267,8 @@ fn limit_of(parts: &Parts) -> Option<usize> {
 struct Merged {
     list: List,
     limit: usize,
-    /// By place and broker.
-    items: BTreeMap<(Place, String), Value>,
+    /// Those at each place. No place is divided between pages: a page begins behind a place.
+    items: BTreeMap<Place, Vec<Value>>,
     are_more: bool,
 }
 
@@ -269,13 +282,15 @@ impl Merged {
         self.are_more |= page.get("next").is_some_and(|next| !next.is_null());
         let items = page.get_mut(self.list.name).and_then(Value::as_array_mut);
         for mut item in items.map(std::mem::take).unwrap_or_default() {
-            let place = (self.list.place)(&item);
-            if self.list.are_joined {
-                let joined = self.items.entry((place, String::new()));
-                joined.and_modify(|known| join(known, &item)).or_insert(item);
-            } else {
-                item["broker"] = broker.into();
-                self.items.insert((place, broker.to_owned()), item);
+            let at_place = self.items.entry((self.list.place)(&item)).or_default();
+            match at_place.first_mut().filter(|_| self.list.are_joined) {
+                Some(known) => join(known, &item),
+                None => {
+                    if !self.list.are_joined {
+                        item["broker"] = broker.into();
+                    }
+                    at_place.push(item);
+                }
             }
             if self.items.len() > self.limit {
                 self.items.pop_last();
@@ -287,15 +302,15 @@ impl Merged {
     /// Removes what is of other tenants, if the items are tenants.
     fn confine(&mut self, tenant: Option<&str>) {
         if let Some(tenant) = tenant.filter(|_| self.list.are_joined) {
-            self.items.retain(|(place, _), _| *place == Place::Named(tenant.into()));
+            self.items.retain(|place, _| *place == Place::Named(tenant.into()));
         }
     }
 
     /// Returns the answer. `silent`: the brokers that have not answered.
     fn into_page(self, silent: &[String]) -> Value {
         let last = self.items.last_key_value().filter(|_| self.are_more);
-        let next = last.map_or(Value::Null, |((place, _), _)| place.next());
-        let items: Vec<_> = self.items.into_values().collect();
+        let next = last.map_or(Value::Null, |(place, _)| place.next());
+        let items: Vec<_> = self.items.into_values().flatten().collect();
         json!({ self.list.name: items, "next": next, "not_answered": silent })
     }
 }
@@ -410,6 +425,15 @@ mod tests {
         let first = merge("sessions", 2, &pages);
         assert_eq!(first["sessions"].as_array().unwrap().len(), 2);
         assert_eq!(first["next"], "b");
+    }
+
+    #[test]
+    fn two_of_one_name_are_on_one_page() {
+        let page = || json!({ "sessions": [{ "client": "a" }, { "client": "b" }], "next": null });
+        let first = merge("sessions", 1, &[("b1", page()), ("b2", page())]);
+        let of = |broker| json!({ "client": "a", "broker": broker });
+        assert_eq!(first["sessions"], json!([of("b1"), of("b2")]));
+        assert_eq!(first["next"], "a");
     }
 
     #[test]

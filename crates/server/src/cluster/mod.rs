@@ -131,7 +131,7 @@ impl Clustering {
         let slots = placement.map(|placement| Arc::new(Slots::new(placement, &settings.broker)));
         let engine = Arc::new(Cluster::new(size, shards, random, teller, slots.clone()));
         let mut members = Members::new(me, Timing::default(), MEMBERS_MAX, common)
-            .of_at_least(settings.homes.len());
+            .with_homes(settings.homes.iter().cloned());
         if settings.without_quorum == WithoutQuorum::Serve {
             members = members.always_serving();
         }

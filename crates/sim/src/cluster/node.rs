@@ -85,7 +85,7 @@ impl Node {
         };
         let brokers = placement.homes().len();
         let members = Members::new(me, Timing::default(), MEMBERS_MAX, CommonSettings::default())
-            .of_at_least(brokers);
+            .with_homes(placement.homes().iter().cloned());
         Self {
             process: Process::in_cluster(disks, settings, rules, Some(Arc::clone(&cluster))),
             membership: Membership::new(members, cluster),

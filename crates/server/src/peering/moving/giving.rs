@@ -385,8 +385,9 @@ impl Giving<'_> {
         if self.held_at.is_some_and(|at| at.elapsed() > HELD_AT_MOST) {
             return Err(format!("it takes longer than {} s", HELD_AT_MOST.as_secs()));
         }
-        if let Some(own) = &self.own {
-            own.extend(self.engine().clock.now().after(HOLD));
+        let now = self.engine().clock.now();
+        if self.own.as_ref().is_some_and(|own| !own.extend(now, now.after(HOLD))) {
+            return Err("this broker has not held long enough".into());
         }
         // The target renews its hold while it has work to do. Then its link is not here.
         for link in self.target.iter_mut().chain(&mut self.links) {

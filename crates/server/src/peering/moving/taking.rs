@@ -136,14 +136,12 @@ impl Taking<'_> {
     /// Holds longer. The hold must not be over: what was sent in between would have found no session.
     fn extend(&self) -> Result<(), String> {
         let Some((hold, since)) = &self.hold else { return Ok(()) };
-        let engine = &self.peering.shared.engine;
-        if !engine.is_held() {
-            return Err("this broker has not held long enough".into());
+        let now = self.peering.shared.engine.clock.now();
+        let until = if since.elapsed() < HELD_AT_MOST { now.after(HOLD) } else { now };
+        match hold.extend(now, until) {
+            true => Ok(()),
+            false => Err("this broker has not held long enough".into()),
         }
-        if since.elapsed() < HELD_AT_MOST {
-            hold.extend(engine.clock.now().after(HOLD));
-        }
-        Ok(())
     }
 
     /// Holds until something is done.
