@@ -45,6 +45,7 @@ brokers() {
 # The broker that the command names.
 named() {
     [[ -n ${words[0]:-} ]] || fail "which broker? There are: $(brokers | xargs)"
+    [[ -f $dir/${words[0]}/barid.toml ]] || fail "there is no broker ${words[0]} in $dir"
     echo "${words[0]}"
 }
 
@@ -109,7 +110,6 @@ admin_of() {
 # Starts a broker and waits until clients can connect.
 start() {
     local name=$1 barid
-    [[ -f $dir/$name/barid.toml ]] || fail "there is no broker $name in $dir"
     ! pid_of "$name" >/dev/null || fail "$name runs already"
     barid=$(program)
     # A group of its own, so that Ctrl-C in this terminal does not end it.
@@ -196,7 +196,11 @@ case $command in
         done
         ;;
     status) for name in $(brokers); do show "$name"; done ;;
-    kill9) name=$(named) && end "$name" KILL ;;
+    kill9)
+        name=$(named)
+        pid_of "$name" >/dev/null || fail "$name does not run"
+        end "$name" KILL
+        ;;
     start) name=$(named) && start "$name" && show "$name" ;;
     down) for name in $(brokers); do end "$name" TERM; done ;;
     -h | --help | help) usage 0 ;;

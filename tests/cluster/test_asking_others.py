@@ -82,7 +82,10 @@ def test_lists_are_those_of_all_brokers(homes):
             assert found == identifiers
     for member in homes:
         of_all = next(one for one in ask(member, "/v1/tenants")[1]["tenants"] if one["name"] == "lists")
-        assert of_all["sessions"] == of_all["connections"] == 12
+        shown = ask(member, "/v1/tenants/lists")[1]
+        assert of_all["sessions"] == of_all["connections"] == shown["sessions"] == shown["connections"] == 12
+        assert shown["not_answered"] == [] and "max_entities" in shown["quotas"]
+        assert sum(ask(member, "/v1/tenants/lists", of)[1]["sessions"] for of in names(homes)) == 12
     shown = homes[1].run("client", "list", "--tenant", "lists").stdout.splitlines()
     assert shown[0].split()[-1] == "BROKER" and [line.split()[0] for line in shown[1:]] == identifiers
     of_one = homes[1].run("client", "list", "--tenant", "lists", "--broker", names(homes)[1]).stdout
@@ -96,8 +99,10 @@ def test_each_broker_answers_about_a_tenant_that_has_clients_at_one_only(three):
     client.connect("only", username="remote/u")
     client.subscribe("t", qos=1)
     for member in three:
-        until(lambda member=member: ask(member, "/v1/tenants/remote")[0] == 200)
-        assert ask(member, "/v1/tenants/remote/retained")[0] == ask(member, "/v1/tenants/remote/receivers?topic=t")[0] == 200
+        assert ask(member, "/v1/tenants/remote")[0] == 200
+        # For the rest it must have heard of the tenant.
+        until(lambda member=member: ask(member, "/v1/tenants/remote/retained")[0] == 200)
+        assert ask(member, "/v1/tenants/remote/receivers?topic=t")[0] == 200
         sent = ask(member, "/v1/tenants/remote/publish", method="POST", body={"topic": "t", "payload": member.name})
         assert sent[0] == 200 and client.receive().payload == member.name.encode(), sent
         assert ask(member, "/v1/tenants/nobody")[0] == 404
@@ -123,8 +128,8 @@ def test_what_is_missing_is_named(cluster_of):
     client.drop()
 
 
-def test_of_a_broker_that_is_down_nothing_is_missing(cluster_of):
-    """The clients that it had are not connected any more."""
+def test_of_a_broker_that_is_down_what_is_stored_is_missing(cluster_of):
+    """The clients that it had are not connected any more. What is in its slots is still there."""
     brokers = cluster_of(3, homes=True)
     client = wire.Client(brokers[0].address)
     client.connect("here", username="acme/u")
@@ -133,6 +138,19 @@ def test_of_a_broker_that_is_down_nothing_is_missing(cluster_of):
     listed = ask(brokers[0], "/v1/tenants/acme/clients")[1]
     assert [one["client"] for one in listed["clients"]] == ["here"] and listed["not_answered"] == []
     assert ask(brokers[0], "/v1/tenants/acme/clients/elsewhere")[0] in (404, 503), "its slot may be at b3"
+    for path in ("/v1/tenants/acme/sessions", "/v1/tenants/acme", "/v1/tenants"):
+        assert ask(brokers[0], path)[1]["not_answered"] == ["b3"], path
+    for command in (("session", "list", "--tenant", "acme"), ("tenant", "show", "acme"), ("tenant", "list")):
+        shown = brokers[0].run(*command)
+        assert shown.returncode == 0 and "! b3 has not answered: what it has is missing" in shown.stdout, shown
+    # Also without the home of a tenant.
+    tenants = [f"t{number}" for number in range(8)]
+    for tenant in tenants:
+        other = wire.Client(brokers[0].address)
+        other.connect("here", username=f"{tenant}/u")
+        shown = brokers[0].run("session", "list", "--tenant", tenant)
+        assert shown.returncode == 0 and "here" in shown.stdout, shown
+        other.drop()
     brokers[2].go_on()
     client.drop()
 

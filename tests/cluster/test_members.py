@@ -355,6 +355,29 @@ def test_other_members_get_what_was_on_its_way_to_a_member_of_a_killed_broker(cl
         assert publisher.expect(wire.PUBACK).reason == 0
 
 
+def test_what_only_one_member_may_get_is_counted_when_its_broker_is_killed(cluster_of, client):
+    """A client may have a message of QoS 2 already, so no other one gets it (MQTT 5 §4.8.2)."""
+    cluster = cluster_of(3)
+    worker, publisher = client(cluster[1]), client(cluster[0])
+    worker.subscribe("$share/pool/once", qos=2)
+    cluster[1].pause()
+    for _ in range(5):
+        publisher.send(wire.publish("once", b"", 2, publisher.next_packet_id()))
+    publisher.ping()
+    cluster[1].kill9()
+    until(lambda: cluster[0].metric('^barid_dropped_messages_total{tenant="default",reason="broker_down"') == 5)
+    for _ in range(5):
+        assert publisher.expect(wire.PUBREC).reason == 0
+
+
+def test_homes_count_for_the_quorum_of_a_broker_that_is_none_of_them(member):
+    """It is one of three, and has met none of the others."""
+    alone = member("b3", [free_port()], homes=["b1", "b2"])
+    time.sleep(1)
+    view = alone.cluster
+    assert not view["takes_clients"] and not view["has_quorum"], view
+
+
 def test_two_of_three_crash_together_and_one_comes_back(cluster_of):
     """The two that are there are more than half, so they go on, although one of them has never met the third."""
     brokers = cluster_of(3, homes=True)

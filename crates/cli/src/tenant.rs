@@ -148,6 +148,9 @@ struct Tenant {
     quotas: BTreeMap<String, Quota>,
     /// Reason why the broker cannot read the settings.
     problem: Option<String>,
+    /// The brokers of a cluster whose part is missing.
+    #[serde(default)]
+    not_answered: Vec<String>,
 }
 
 /// A limit, with what is used of it, and the refusals and waits that it has caused.
@@ -324,7 +327,10 @@ fn described(tenant: &Tenant, back_ends: Option<&[String]>) -> String {
     }
     text += &settings(tenant);
     let limits = limits(tenant);
-    if limits.is_empty() { text } else { format!("{text}\n{limits}") }
+    if !limits.is_empty() {
+        text += &format!("\n{limits}");
+    }
+    text + &missing(&tenant.not_answered)
 }
 
 /// Tells a problem of the settings.

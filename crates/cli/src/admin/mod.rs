@@ -11,7 +11,7 @@ pub use table::{Column, Table, bytes, printable};
 use std::fmt;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -335,8 +335,21 @@ impl Admin {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> anyhow::Error {
+        let is_answered = match error {
+            ureq::Error::Protocol(_) => true,
+            ureq::Error::Io(error) => {
+                matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)
+            }
+            _ => false,
+        };
+        let (what, hint) = match is_answered {
+            true => {
+                ("nothing answers as an admin address does at", "is it that of another listener?")
+            }
+            false => ("cannot reach", "is the broker running?"),
+        };
         anyhow!(
-            "cannot reach {}: {error}\n  hint: is the broker running? `barid serve` prints its \
+            "{what} {}: {error}\n  hint: {hint} `barid serve` prints its \
              admin address; name it with --admin HOST:PORT or BARID_TOOLS_ADMIN{}",
             self.url(""),
             // `BARID_ADMIN` is an obvious but wrong guess for the variable of the tools.

@@ -1,5 +1,6 @@
 //! Lists that are requested page by page, and their tables.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -42,7 +43,7 @@ pub fn limit(text: &str) -> Result<usize, String> {
 /// else null. `not_answered`: the brokers of a cluster whose part is missing.
 pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::Result<Value> {
     let mut all = Vec::new();
-    let (mut next, mut silent) = (paging.after.clone(), Vec::new());
+    let (mut next, mut silent) = (paging.after.clone(), None);
     while all.len() < paging.limit {
         let wanted = PAGE.min(paging.limit - all.len());
         let separator = if path.contains('?') { '&' } else { '?' };
@@ -53,16 +54,16 @@ pub fn pages(admin: &Admin, path: &str, key: &str, paging: &Paging) -> anyhow::R
         let mut answer = admin.get(&asked)?;
         all.extend(admin.read::<Vec<Value>>(answer[key].take())?);
         next = admin.read(answer["next"].take())?;
-        silent.extend(not_answered(&answer));
+        if answer.get("not_answered").is_some() {
+            silent.get_or_insert_with(BTreeSet::new).extend(not_answered(&answer));
+        }
         if next.is_none() {
             break;
         }
     }
     let mut answer = serde_json::json!({ key: all, "next": next });
-    silent.sort_unstable();
-    silent.dedup();
-    if !silent.is_empty() {
-        answer["not_answered"] = silent.into();
+    if let Some(silent) = silent {
+        answer["not_answered"] = silent.into_iter().collect();
     }
     Ok(answer)
 }

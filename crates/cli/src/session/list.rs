@@ -42,9 +42,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         path += &format!("?connected={}", args.connected);
     }
     let mut answer = pages(&admin, &path, "sessions", &args.paging)?;
-    let (amqp, more_amqp) = fetch_amqp(args, &admin, &tenant)?;
+    // They are at the home of the tenant, without which the sessions of the other brokers can be listed.
+    let amqp = fetch_amqp(args, &admin, &tenant);
     if args.of.json {
-        answer["amqp_connections"] = amqp.into();
+        answer["amqp_connections"] = amqp.map_or(Value::Null, |(amqp, _)| amqp.into());
         print(format!("{answer}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -54,10 +55,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         text += MORE;
     }
     text += &missing(&not_answered(&answer));
-    if !amqp.is_empty() {
-        text += &format!("\n{}", amqp_table(&admin, amqp)?);
-        if more_amqp {
-            text += MORE;
+    match amqp {
+        Err(error) => text += &format!("! connections of AMQP are missing: {error:#}\n"),
+        Ok((amqp, _)) if amqp.is_empty() => {}
+        Ok((amqp, are_more)) => {
+            text += &format!("\n{}", amqp_table(&admin, amqp)?);
+            if are_more {
+                text += MORE;
+            }
         }
     }
     print(text)?;

@@ -1,5 +1,5 @@
-//! Requests that all brokers of a cluster answer together: lists of what each of them has, and one client that may be at any of
-//! them.
+//! Requests that all brokers of a cluster answer together: lists of what each of them has, one tenant, and one client that may
+//! be at any of them.
 //!
 //! The broker that is asked asks the others one after the other, and merges their pages as they come. So it holds two pages at a
 //! time.
@@ -29,20 +29,33 @@ use super::passing_on::{self, BROKER, OF_SESSION, PassedOn};
 use crate::shared::Shared;
 
 /// The lists, by their paths.
-const LISTS: [(&str, List); 3] = [
-    (
-        "/v1/tenants",
-        List { name: "tenants", limit: usize::MAX, place: of_tenant, are_joined: true },
-    ),
+const LISTS: [(&str, List); 4] = [
+    ("/v1/tenants", TENANTS),
+    ("/v1/tenants/{tenant}", List { is_one: true, ..TENANTS }),
     (
         "/v1/tenants/{tenant}/clients",
-        List { name: "clients", limit: default_limit(), place: of_client, are_joined: false },
+        List { name: "clients", place: of_client, of_slots: false, ..SESSIONS },
     ),
-    (
-        "/v1/tenants/{tenant}/sessions",
-        List { name: "sessions", limit: default_limit(), place: of_session, are_joined: false },
-    ),
+    ("/v1/tenants/{tenant}/sessions", SESSIONS),
 ];
+
+const TENANTS: List = List {
+    name: "tenants",
+    limit: usize::MAX,
+    place: of_tenant,
+    are_joined: true,
+    of_slots: true,
+    is_one: false,
+};
+
+const SESSIONS: List = List {
+    name: "sessions",
+    limit: default_limit(),
+    place: of_session,
+    are_joined: false,
+    of_slots: true,
+    is_one: false,
+};
 
 /// Maximum length of a page of another broker, in bytes. The longest have 10,000 clients.
 const PAGE_MAX: usize = 64 * 1024 * 1024;
@@ -63,6 +76,10 @@ struct List {
     place: fn(&Value) -> Place,
     /// Whether those of all brokers at one place become one. Otherwise each item names its broker.
     are_joined: bool,
+    /// Whether a broker that is down still has a part: what is in its slots.
+    of_slots: bool,
+    /// Whether an answer is the only item itself.
+    is_one: bool,
 }
 
 /// A place in a list. Their order is that of the list.
@@ -192,7 +209,7 @@ impl Asking<'_> {
         let mut missing = None;
         let status = own.status();
         match status {
-            StatusCode::OK => match read(own, usize::MAX).await {
+            StatusCode::OK => match list.read(own, usize::MAX).await {
                 Some(page) => merged.add(self.name(), page),
                 None => return Refusal::unavailable("the list is incomplete").into_response(),
             },
@@ -200,12 +217,12 @@ impl Asking<'_> {
             StatusCode::NOT_FOUND => missing = Some(own),
             _ => return own,
         }
-        let mut silent = Vec::new();
+        let mut silent = if list.of_slots { self.with_slots_out() } else { Vec::new() };
         for (broker, is_up) in self.others() {
             let (status, page) = match self.one_of_several(&parts, &broker, is_up).await {
                 Some(answer) => {
                     let status = answer.status();
-                    (status, read(answer, PAGE_MAX).await)
+                    (status, list.read(answer, PAGE_MAX).await)
                 }
                 None => (StatusCode::SERVICE_UNAVAILABLE, None),
             };
@@ -231,6 +248,10 @@ impl Asking<'_> {
         self.shared.cluster.as_ref().map_or("", |cluster| cluster.name())
     }
 
+    fn with_slots_out(&self) -> Vec<String> {
+        self.shared.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.with_slots_out())
+    }
+
     fn others(&self) -> Vec<(String, bool)> {
         self.shared.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.in_cluster())
     }
@@ -249,9 +270,16 @@ fn copy(parts: &Parts) -> Request {
     request
 }
 
-async fn read(response: Response, most: usize) -> Option<Map<String, Value>> {
-    let body = to_bytes(response.into_body(), most).await.ok()?;
-    serde_json::from_slice(&body).ok()
+impl List {
+    /// Reads a page.
+    async fn read(&self, response: Response, most: usize) -> Option<Map<String, Value>> {
+        let body = to_bytes(response.into_body(), most).await.ok()?;
+        let answer: Map<String, Value> = serde_json::from_slice(&body).ok()?;
+        Some(match self.is_one {
+            true => Map::from_iter([(self.name.to_owned(), json!([answer]))]),
+            false => answer,
+        })
+    }
 }
 
 /// Returns the limit in a request.
@@ -310,7 +338,13 @@ impl Merged {
     fn into_page(self, silent: &[String]) -> Value {
         let last = self.items.last_key_value().filter(|_| self.are_more);
         let next = last.map_or(Value::Null, |(place, _)| place.next());
-        let items: Vec<_> = self.items.into_values().flatten().collect();
+        let mut items = self.items.into_values().flatten();
+        if self.list.is_one {
+            let mut item = items.next().unwrap_or_default();
+            item["not_answered"] = silent.into();
+            return item;
+        }
+        let items: Vec<_> = items.collect();
         json!({ self.list.name: items, "next": next, "not_answered": silent })
     }
 }
@@ -367,7 +401,11 @@ mod tests {
     use super::*;
 
     fn list(name: &str) -> List {
-        LISTS.into_iter().map(|(_, list)| list).find(|list| list.name == name).unwrap()
+        LISTS
+            .into_iter()
+            .map(|(_, list)| list)
+            .find(|list| list.name == name && !list.is_one)
+            .unwrap()
     }
 
     fn merge(name: &str, limit: usize, pages: &[(&str, Value)]) -> Value {

@@ -87,8 +87,12 @@ pub fn answers_instead(
     if cluster.is_some_and(|cluster| cluster.name() == named) {
         return Ok(None);
     }
-    let is_known = cluster.is_some_and(|cluster| cluster.knows(named));
-    is_known.then(|| Some(named.into())).ok_or_else(|| {
+    let Some(cluster) = cluster else {
+        let sentence =
+            format!("there is no broker {named:?}: this one does not belong to a cluster");
+        return Err(Refusal::not_found(sentence));
+    };
+    cluster.knows(named).then(|| Some(named.into())).ok_or_else(|| {
         Refusal::not_found(format!(
             "there is no broker {named:?} in the cluster of this one; GET /v1/cluster lists all"
         ))

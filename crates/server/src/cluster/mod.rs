@@ -245,6 +245,19 @@ impl Clustering {
         others.map(|one| (one.identity.name.clone(), one.state == State::Up)).collect()
     }
 
+    /// Returns the names of the other brokers that have slots, and are down or have left.
+    pub fn with_slots_out(&self) -> Vec<String> {
+        let Some(slots) = &self.slots else { return Vec::new() };
+        let brokers: BTreeSet<_> =
+            (0..slots.count()).map(|slot| slots.place(slot).broker).collect();
+        let members = self.membership.members();
+        let is_out = |broker: &Arc<str>| {
+            **broker != *self.name()
+                && !members.get(broker).is_some_and(|member| member.state.is_in_cluster())
+        };
+        brokers.into_iter().filter(is_out).map(|broker| broker.as_ref().into()).collect()
+    }
+
     /// Returns the address of a broker that is up.
     pub(crate) fn address_of_up(&self, name: &str) -> Option<String> {
         let members = self.membership.members();

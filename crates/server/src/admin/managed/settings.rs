@@ -34,10 +34,13 @@ pub struct Described {
     /// The reason why the settings cannot be read, or why nobody can log in.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// In the answer of all brokers of a cluster, those whose part is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_answered: Option<Vec<String>>,
 }
 
 /// The members of an answer that are no settings.
-const TOLD: [&str; 9] = [
+const TOLD: [&str; 10] = [
     "name",
     "sessions",
     "connections",
@@ -47,6 +50,7 @@ const TOLD: [&str; 9] = [
     "quotas",
     "limits_in_force",
     "problem",
+    "not_answered",
 ];
 
 type TenantPath = Result<Path<String>, PathRejection>;
@@ -238,11 +242,11 @@ impl Described {
                 let checked = settings.as_ref().map(|tenant| check_back_ends(served, tenant));
                 let problem =
                     checked.and_then(Result::err).map(|refusal| refusal.sentence().into());
-                Self { summary, limits_in_force, settings, problem }
+                Self { summary, limits_in_force, settings, problem, not_answered: None }
             }
             Err(error) => {
                 let problem = Some(error.to_string());
-                Self { summary, limits_in_force, settings: None, problem }
+                Self { summary, limits_in_force, settings: None, problem, not_answered: None }
             }
         }
     }
