@@ -87,6 +87,8 @@ def main() -> int:
         targets = TARGETS if name in SCENARIOS else HOME_TARGETS
         if others:
             targets = ("one", "across three", *others)
+        if servers.is_there("before"):
+            targets = ("before", *targets)
         results = {target: [] for target in targets}
         for number in range(args.rounds):
             for target in compare.rotated(list(targets), number):
@@ -102,8 +104,8 @@ def main() -> int:
 @contextmanager
 def running(target: str, of_state: bool = False, program: str | None = None):
     """Starts what is measured: Barid, or another program. Yields where publishers connect, and further arguments of the load."""
-    if target == "one":
-        with servers.start("barid") as server:
+    if target in ("before", "one"):
+        with servers.start("before" if target == "before" else "barid") as server:
             yield server, []
         return
     if program:

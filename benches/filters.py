@@ -35,19 +35,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--filters", type=int, default=1_000_000, help="distinct filters, each in a SUBSCRIBE of its own")
     parser.add_argument("--clients", type=int, default=4, help="clients that subscribe at the same time")
+    parser.add_argument("--brokers", type=int, default=1, help="brokers whose clients have the same filters, which count once for each")
     args = parser.parse_args()
     print("| filters | | B for each | SUBSCRIBE/s until heard | CPU at the other broker, µs |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for kind, patterns in KINDS.items():
-        with started(2) as (running, _):
+        with started(args.brokers + 1) as (running, _):
             print(measure(kind, patterns, running, args), flush=True)
     return 0
 
 
 def measure(kind: str, patterns: list[str], running: list[dict], args: argparse.Namespace) -> str:
     # The load shares the cores with the brokers, so it makes its packets before.
-    clients = [(connected(running[0], f"client-{first}"), batches(patterns, first)) for first in range(0, args.filters, EACH)]
-    other = process(running[1])
+    *having, hearing = running
+    clients = [(connected(broker, f"{broker['name']}-{first}"), batches(patterns, first)) for first in range(0, args.filters, EACH) for broker in having]
+    other = process(hearing)
     memory, cpu, begin = other.rss_bytes(), other.cpu_seconds(), time.monotonic()
     threads = [threading.Thread(target=subscribe, args=(clients[at::args.clients],)) for at in range(args.clients)]
     for thread in threads:
@@ -55,7 +57,7 @@ def measure(kind: str, patterns: list[str], running: list[dict], args: argparse.
     for thread in threads:
         thread.join()
     count = len(clients) * EACH
-    while heard(running[1]) < count:
+    while heard(hearing) < count:
         time.sleep(0.01)
     seconds, cpu = time.monotonic() - begin, other.cpu_seconds() - cpu
     memory = other.rss_bytes() - memory
