@@ -28,7 +28,7 @@ def tenant(ours):
     one.tenant = of
     # Brokers tell each other four times a second which tenants they have.
     for broker in getattr(ours, "cluster", [ours]):
-        until(lambda broker=broker: call(broker, f"/v1/tenants/{of}")[0] == 200)
+        until(lambda broker=broker: call(broker, f"/v1/tenants/{of}/retained")[0] == 200)
     yield one
     one.drop()
 

@@ -43,6 +43,7 @@ def test_it_says_good_bye(broker_with, paho, number):
     web = paho(to=Through(running), version=5, transport="ws")
     started = time.monotonic()
     running.signal(number)
+    running.signal(number)  # As `timeout` does, to the process and to its group.
     assert running._process.wait(15) == 0
     assert time.monotonic() - started < 5
     assert new.disconnected.get(timeout=15) == 0x8B

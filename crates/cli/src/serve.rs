@@ -27,6 +27,9 @@ use crate::check_config::logins;
 use crate::config::{self, Overrides};
 use crate::stored;
 
+/// Time within which a signal that comes twice counts once.
+const TWICE_WITHIN: Duration = Duration::from_secs(1);
+
 /// Time after which a start counts as long, and interval of the reports from then on.
 const LONG: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -37,7 +40,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 A flag overrides its environment variable, which overrides the file, which overrides the default.
 
 Signals:
-  SIGTERM, SIGINT  notify clients, close and exit; a second signal exits at once
+  SIGTERM, SIGINT  notify clients, close and exit; another one, a second later, exits at once
   SIGHUP           read the file again: log level, limits, tenants, users, keys, queues, topics,
                    bindings, certificates and the strategy of shared subscriptions take effect; the log
                    names other changes
@@ -76,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("listening to signals")?;
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        // While the broker stops after the first signal, a second one ends the program.
+        // While the broker stops, a second one ends the program.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())?;
     }
     let open_files = Descriptors::raise().limit();
@@ -96,7 +99,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if signal == SIGHUP {
             reload(&broker, &log, args);
         } else {
-            stopping.store(true, Ordering::SeqCst);
+            // Some programs send a signal to a process and to its group, so it comes twice.
+            thread::spawn(move || {
+                thread::sleep(TWICE_WITHIN);
+                stopping.store(true, Ordering::SeqCst);
+            });
             info!("stopping");
             broker.shutdown();
             info!("stopped");

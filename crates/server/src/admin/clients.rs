@@ -215,7 +215,7 @@ pub async fn disconnect(
 /// Returns the session of the client that a path names, and the error for the case that the client is not connected.
 fn named(served: &Served, path: ClientPath) -> Result<(Refusal, SessionRef), Refusal> {
     let Path((tenant, client)) = path?;
-    let session = tenants::named(served, &tenant)?.sessions.entry(&client).get().cloned();
+    let session = tenants::session_named(served, (&tenant, &client))?;
     let missing = || {
         Refusal::not_found(format!("no client {client:?} of the tenant {tenant:?} is connected"))
     };

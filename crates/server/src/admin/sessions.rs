@@ -185,9 +185,7 @@ pub async fn end(State(served): State<Served>, path: SessionPath) -> Result<Stat
 /// Returns the session that a path names.
 fn named(served: &Served, path: SessionPath) -> Result<SessionRef, Refusal> {
     let Path((tenant, client)) = path?;
-    let sessions = &tenants::named(served, &tenant)?.sessions;
-    let session = sessions.entry(&client).get().cloned();
-    session.ok_or_else(|| {
+    tenants::session_named(served, (&tenant, &client))?.ok_or_else(|| {
         Refusal::not_found(format!("the tenant {tenant:?} has no session of the client {client:?}"))
     })
 }

@@ -7,6 +7,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use barid_engine::managed::ManagedKind;
+use barid_engine::session::SessionRef;
 use barid_engine::tenant::{Tenant, Tenants};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -126,6 +127,21 @@ impl Summary {
             has_settings,
             quotas,
         }
+    }
+}
+
+/// Returns the session of a client that a path names, if this broker has it.
+///
+/// # Errors
+/// There is no such tenant. In a cluster another broker may know it, and this one says only that it does not have the session.
+pub fn session_named(
+    served: &Served,
+    (tenant, client): (&str, &str),
+) -> Result<Option<SessionRef>, Refusal> {
+    match named(served, tenant) {
+        Ok(tenant) => Ok(tenant.sessions.entry(client).get().cloned()),
+        Err(_) if served.shared.cluster.is_some() => Ok(None),
+        Err(refusal) => Err(refusal),
     }
 }
 
