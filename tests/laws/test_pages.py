@@ -204,8 +204,8 @@ def test_examples_of_help_texts():
 # ------------------------------------------------------------------------------------------------------ variables, metrics, paths
 
 def test_variables():
-    """The variables on the pages are those of the help texts, except for variables that only tests read."""
-    sources = [*ROOT.glob("crates/*/tests/**/*.rs"), *ROOT.glob("tests/**/*.py")]
+    """The variables on the pages are those of the help texts, except for variables that only tests and benchmarks read."""
+    sources = [*ROOT.glob("crates/*/tests/**/*.rs"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("benches/*.py")]
     tests = {name for source in sources for name in re.findall(r'(?:var|environ\.get)\("(BARID_\w+)"', source.read_text())}
     known = {name for words in commands() for name in re.findall(r"\bBARID_[A-Z_]+\b", help_of(*words))}
     told = {name for page in DOCS for name in re.findall(r"\bBARID_[A-Z_]+\b", page.read_text())}
