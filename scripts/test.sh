@@ -66,10 +66,7 @@ step_lint() {
 }
 
 step_unit() {
-    # The simulation by itself: it builds the engine with switches that break rules. In one build with it, all that uses the engine
-    # would be built once more for the black-box tests.
-    cargo test --workspace --exclude barid-sim --quiet --locked
-    cargo test --package barid-sim --quiet --locked
+    cargo test --workspace --quiet --locked
     cargo test --manifest-path races/Cargo.toml --quiet --locked
 }
 
